@@ -24,7 +24,7 @@ use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
 use crate::transaction::{
-    CatalogRow, OperationError, ScanBounds, WriteIntent, clear_records, delete_row,
+    CatalogRow, OperationError, ScanBounds, WriteIntent, clear_records, forget_dropped,
 };
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
@@ -114,6 +114,15 @@ pub(super) enum CatalogEntry {
 }
 
 impl CatalogEntry {
+    /// Returns the id of its table, or of the table with the entries of its index.
+    pub(super) fn id(&self) -> u32 {
+        match self {
+            Self::Table(table) => table.id,
+            Self::Index(index) => index.id,
+            Self::DroppedTable(table) => table.id,
+        }
+    }
+
     pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
         Ok(match key {
             key if is_row_key(key) => CatalogEntry::Index(IndexDescription::decode(key, bytes)?),
@@ -142,12 +151,13 @@ impl Database {
         let engine = &self.shared.engine;
         let all =
             async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
+        let rows = self.run(all).await?;
+        engine.end_recovery_of_tables(rows.iter().map(CatalogEntry::id).collect());
         let (mut indexes, mut paged, mut expiring) = (Vec::new(), BTreeSet::new(), false);
         let mut dropped = UnfinishedDrops { left: Vec::new(), had_pages: false };
-        for row in self.run(all).await? {
+        for row in rows {
             match row {
                 CatalogEntry::Table(table) => {
-                    engine.raise_table_id(TableId(table.id));
                     if table.options.paged && !engine.may_have_pages() {
                         return Err(paged_needs_read_validation());
                     }
@@ -160,12 +170,8 @@ impl Database {
                         expiring = true;
                     }
                 }
-                CatalogEntry::Index(index) => {
-                    engine.raise_table_id(TableId(index.id));
-                    indexes.push(index);
-                }
+                CatalogEntry::Index(index) => indexes.push(index),
                 CatalogEntry::DroppedTable(table) => {
-                    engine.raise_table_id(TableId(table.id));
                     dropped.had_pages |= pages.give_up(TableId(table.id));
                     dropped.left.push(table.catalog_row(engine));
                 }
@@ -238,8 +244,8 @@ async fn clear_and_give_back(
             Err(error) => return Err(error),
         }
     }
-    for (_, row) in dropped {
-        delete_row(row).await?;
+    for (records, row) in dropped {
+        forget_dropped(records.clone(), row).await?;
     }
     Ok(())
 }

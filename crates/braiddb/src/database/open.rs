@@ -306,11 +306,7 @@ impl Housekeeping for DatabaseHousekeeping {
     }
 
     fn table_id_of(&self, key: &[u8], value: &[u8]) -> Option<TableId> {
-        Some(TableId(match CatalogEntry::decode(key, value).ok()? {
-            CatalogEntry::Table(table) => table.id,
-            CatalogEntry::Index(index) => index.id,
-            CatalogEntry::DroppedTable(table) => table.id,
-        }))
+        Some(TableId(CatalogEntry::decode(key, value).ok()?.id()))
     }
 }
 

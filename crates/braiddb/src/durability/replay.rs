@@ -273,7 +273,7 @@ impl ReplayShare<'_> {
                     self.engine.raise_table_id(id);
                 }
                 let operation = reclaim::enter();
-                let table = self.engine.table(record.table);
+                let table = self.engine.recovered_table(record.table);
                 table.raise_rid(record.rid)?;
                 self.apply(&table, &record, lsn, &operation);
             }

@@ -64,8 +64,8 @@ pub(crate) struct Records {
     users: AtomicU64,
     /// The LSN at which it was dropped, if it was.
     dropped_at: AtomicU64,
-    /// Number of its deletions in the workers' lists.
-    listed_deletions: AtomicU64,
+    /// Number of entries in the workers' lists that have its address.
+    listed: AtomicU64,
     /// Set if records are evicted, so that reads mark versions as referenced.
     evicts: bool,
     /// Set if records read from the log become resident.
@@ -106,7 +106,7 @@ impl Records {
             store,
             users,
             dropped_at: AtomicU64::new(0),
-            listed_deletions: AtomicU64::new(0),
+            listed: AtomicU64::new(0),
             evicts,
             caches,
             hand,
@@ -325,23 +325,24 @@ impl Records {
         self.rids.bound() * SMALL_VERSION_BYTES > CACHED_BYTES
     }
 
-    /// Counts a deletion that a worker lists until the record is reclaimed.
-    pub(crate) fn count_listed_deletion(&self) {
+    /// Counts an entry with the table's address in a list of a worker: a deletion until the record
+    /// is reclaimed, or deferred work. Recent commits to paged tables are not counted.
+    pub(crate) fn count_listed(&self) {
         // Relaxed: the count falls to zero only after this, on the same thread.
-        self.listed_deletions.fetch_add(1, Ordering::Relaxed);
+        self.listed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Undoes `count_listed_deletion`.
-    pub(crate) fn uncount_listed_deletion(&self) {
+    /// Undoes `count_listed`.
+    pub(crate) fn uncount_listed(&self) {
         // Release pairs with the Acquire in `is_unused`: the ids in use are seen.
-        self.listed_deletions.fetch_sub(1, Ordering::Release);
+        self.listed.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns whether a table that no transaction uses has no id in use, and no deletion that
-    /// waits for reclamation.
+    /// Returns whether a table that no transaction uses has no id in use, and no counted entry in a
+    /// list.
     pub(crate) fn is_unused(&self) -> bool {
-        // Acquire pairs with the Release in `uncount_listed_deletion`.
-        self.listed_deletions.load(Ordering::Acquire) == 0 && self.rids.in_use() == 0
+        // Acquire pairs with the Release in `uncount_listed`.
+        self.listed.load(Ordering::Acquire) == 0 && self.rids.in_use() == 0
     }
 
     /// Returns whether a point operation probably accesses memory that is not cached.

@@ -31,7 +31,7 @@ pub use context::wall_clock::WallClock;
 pub(crate) use context::worker::WorkerTransactions;
 pub(crate) use context::write_intent::WriteIntent;
 pub(crate) use housekeeping::clear::{
-    CatalogRow, clear_dropped, clear_records, delete_row, records_per_transaction,
+    CatalogRow, clear_dropped, clear_records, forget_dropped, records_per_transaction,
 };
 pub(crate) use housekeeping::driver::WorkerDriver;
 pub(crate) use housekeeping::sweep::sweep_now;

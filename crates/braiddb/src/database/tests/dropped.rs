@@ -1,13 +1,13 @@
-//! Dropped tables in memory are freed once nothing can hold them.
+//! Dropped tables are freed once nothing can hold them.
 
 use pollster::block_on;
 
-use super::super::{Database, Error, IndexOptions, Options, Table, Transaction};
+use super::super::{Database, Error, IndexOptions, Options, Table, TableOptions, Transaction};
 use crate::common::{Watched, with_limit};
 use crate::transaction::Durability;
 
 const LIMIT: u64 = 120;
-const RECORDS: u64 = 2000;
+const RECORDS: u64 = 500;
 
 async fn fill(tx: &Transaction, table: &Table<u64, u64>) -> Result<(), Error> {
     for key in 0..RECORDS {
@@ -17,8 +17,9 @@ async fn fill(tx: &Transaction, table: &Table<u64, u64>) -> Result<(), Error> {
 }
 
 /// Creates a table with an index, fills it, and drops it. Returns a handle of it.
-fn create_and_drop(db: &Database, drops_index: bool) -> Table<u64, u64> {
-    let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
+fn create_and_drop(db: &Database, kind: TableOptions, drops_index: bool) -> Table<u64, u64> {
+    let create = async move |tx: &Transaction| tx.create_table_with("records", kind).await;
+    let table: Table<u64, u64> = db.run_blocking(create).unwrap();
     let options = IndexOptions::default();
     block_on(db.index(&table, "by_rest", options, |value, keys| keys.push(&value))).unwrap();
     let filled = table.clone();
@@ -30,46 +31,57 @@ fn create_and_drop(db: &Database, drops_index: bool) -> Table<u64, u64> {
     table
 }
 
-fn check(db: &Database) {
+/// Bytes of indirection arrays, index nodes, and pages that hold something.
+fn memory_of_tables(db: &Database) -> [u64; 3] {
     let engine = &db.shared.engine;
-    // The catalog, and tables for the ids of dropped tables in the replayed log.
-    let most = engine.tables().len().max(1);
-    create_and_drop(db, false);
+    let pages = engine.pages().map_or(0, |pages| pages.stats().resident);
+    [engine.memory.array_bytes(), db.stats().memory.index_nodes, pages]
+}
+
+fn check(db: &Database, kind: TableOptions) {
+    let engine = &db.shared.engine;
     let settle = || {
-        while engine.tables().len() > most {
+        while engine.tables().len() > 1 {
             std::thread::yield_now();
         }
     };
+    drop(create_and_drop(db, kind, false));
     settle();
-    let before = engine.memory.array_bytes();
-    let nodes = db.stats().memory.index_nodes;
+    let before = memory_of_tables(db);
     for round in 0..8 {
-        drop(create_and_drop(db, round % 2 == 0));
+        drop(create_and_drop(db, kind, round % 2 == 0));
     }
     settle();
     // The memory is freed when each worker has taken another turn.
-    while engine.memory.array_bytes() > before || db.stats().memory.index_nodes > nodes {
+    while memory_of_tables(db).iter().zip(before).any(|(now, before)| *now > before) {
         std::thread::yield_now();
     }
-    let handle = create_and_drop(db, true);
+    let handle = create_and_drop(db, kind, true);
     settle();
     assert!(matches!(block_on(db.get(&handle, &1)), Err(Error::TableNotFound(_))));
     assert!(matches!(block_on(db.open_table::<u64, u64>("records")), Err(Error::TableNotFound(_))));
-    assert_eq!(engine.tables().len(), most);
+}
+
+fn assert_freed(kind: TableOptions) {
+    with_limit(LIMIT, move |_| {
+        let options = Options::default().workers(2);
+        check(&Database::in_memory(options.clone()).unwrap().watched(), kind);
+        let directory = tempfile::tempdir().unwrap();
+        let options = options.durability(Durability::Relaxed);
+        for _ in 0..3 {
+            let db = Database::open(directory.path(), options.clone()).unwrap().watched();
+            check(&db, kind);
+            db.close().unwrap();
+        }
+    });
 }
 
 #[test]
 fn dropped_tables_and_indexes_are_freed() {
-    with_limit(LIMIT, |_| {
-        let options = Options::default().workers(2);
-        check(&Database::in_memory(options.clone()).unwrap().watched());
-        let directory = tempfile::tempdir().unwrap();
-        let options = options.durability(Durability::Relaxed);
-        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
-        check(&db);
-        db.close().unwrap();
-        let db = Database::open(directory.path(), options).unwrap().watched();
-        check(&db);
-        db.close().unwrap();
-    });
+    assert_freed(TableOptions::default());
+}
+
+#[test]
+fn dropped_paged_tables_and_indexes_are_freed() {
+    assert_freed(TableOptions::default().paged());
 }

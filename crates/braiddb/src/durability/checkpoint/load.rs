@@ -126,7 +126,7 @@ impl CheckpointInput<'_> {
         last_segment: &mut Option<u64>,
         watch: RecoveryObserver<'_>,
     ) -> Result<(), RecoveryError> {
-        let records = self.engine.table(table);
+        let records = self.engine.recovered_table(table);
         let mut index = records.index.appender();
         while self.reader.next_table()? == Some((table, ChunkKind::Addresses)) {
             let mut chunk = self.reader.entries();

@@ -3,9 +3,10 @@
 //! that loads the pages.
 //!
 //! Invariant: a queued change is stamped aborted, may be retired only by its transaction's worker,
-//! and is retired once, by the code that dequeues it. Tables of queued changes exist: dropping a
-//! table dequeues its changes. The first change is retried until it is rolled back or its page
-//! cannot be loaded, so new changes cannot starve it.
+//! and is retired once, by the code that dequeues it. Tables of queued changes exist. A table counts
+//! its queued changes, so a dropped one is not freed before; a table whose creation is rolled back
+//! dequeues its changes. The first change is retried until it is rolled back or its page cannot be
+//! loaded, so new changes cannot starve it.
 
 use std::time::Instant;
 
@@ -36,6 +37,8 @@ impl WorkerTransactions {
         let one = RecentChange::uncertified(table, change);
         // SAFETY: the contract of this function.
         if unsafe { !self.try_roll_back(one) } {
+            // SAFETY: the caller's transaction has written the table and has not ended.
+            unsafe { table.get() }.count_listed();
             self.aborted.queue.borrow_mut().push_back(one);
         }
     }
@@ -52,7 +55,7 @@ impl WorkerTransactions {
         let paged = table.paged().expect("a write to a paged table");
         let Ok(cleanup) = paged.roll_back(key, &engine.status) else { return false };
         if let Some(what) = cleanup {
-            self.enqueue_leaf_cleanup(one.table, key, what);
+            self.enqueue_leaf_cleanup(table, key, what);
         }
         // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no
         // list any more.
@@ -70,8 +73,8 @@ impl WorkerTransactions {
         }
     }
 
-    /// Dequeues the changes of a table that is closed to all and about to be dropped with its
-    /// pages.
+    /// Dequeues the changes of a table that is closed to all and about to be freed with its pages,
+    /// because its creation was rolled back.
     pub(super) fn forget_aborted(&self, table: &Records) {
         let engine = self.engine();
         self.forget_leaf_cleanups(table);
@@ -102,8 +105,9 @@ async fn roll_back_all() {
             match rolled_back {
                 Ok(cleanup) => {
                     if let Some(what) = cleanup {
-                        worker.enqueue_leaf_cleanup(one.table, key, what);
+                        worker.enqueue_leaf_cleanup(table, key, what);
                     }
+                    table.uncount_listed();
                     None
                 }
                 Err(why) => Some(paged.mend(needs.unwrap_or_else(|| paged.needs()), why)),
@@ -115,7 +119,7 @@ async fn roll_back_all() {
             unsafe { one.change.retire_aborted(&worker.engine().memory) };
             continue;
         };
-        // Queued while this waits, because the table may be dropped.
+        // Queued while this waits, because the table's creation may be rolled back.
         worker.aborted.queue.borrow_mut().push_front(one);
         match mended.await {
             Ok(mended) => there = Some(mended),

@@ -6,7 +6,8 @@
 //! it yields. It pauses while the database closes, when page contents are discarded, and while
 //! pages cannot be written, such as on a full disk, because loading pages needs room.
 //!
-//! Invariant: tables of queued leaves exist: dropping a table dequeues its leaves. The first in the
+//! Invariant: tables of queued leaves exist. A table counts its queued leaves, so a dropped one is
+//! not freed before; a table whose creation is rolled back dequeues its leaves. The first in the
 //! queue is retried until it is done or a page cannot be loaded.
 
 use std::time::Instant;
@@ -25,16 +26,19 @@ impl WorkerTransactions {
     /// Queues the leaf of a key for cleanup.
     pub(in crate::transaction) fn enqueue_leaf_cleanup(
         &self,
-        table: RecordsRef,
+        table: &Records,
         key: &[u8],
         what: PendingCleanup,
     ) {
         let mut copy = KeyBuffer::new();
         copy.extend_from_slice(key);
+        table.count_listed();
+        let table = RecordsRef::new(table);
         self.cleanup.queue.borrow_mut().push_back(LeafCleanup { table, key: copy, what });
     }
 
-    /// Dequeues the leaves of a table that is about to be dropped.
+    /// Dequeues the leaves of a table that is about to be freed, because its creation was rolled
+    /// back.
     pub(super) fn forget_leaf_cleanups(&self, table: &Records) {
         self.cleanup.queue.borrow_mut().retain(|one| one.table != RecordsRef::new(table));
     }
@@ -94,7 +98,10 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
             let tidied = paged.clean_up_leaf(&one.key, &mut one.what);
             let needs = there.take().map(|(needs, _held)| needs);
             match tidied {
-                Ok(()) => None,
+                Ok(()) => {
+                    table.uncount_listed();
+                    None
+                }
                 Err(why) => Some(paged.mend(needs.unwrap_or_else(|| paged.cleanup_needs()), why)),
             }
         };
@@ -106,7 +113,7 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
             }
             continue;
         };
-        // Queued while this waits, because the table may be dropped.
+        // Queued while this waits, because the table's creation may be rolled back.
         worker.cleanup.queue.borrow_mut().push_front(one);
         there = Some(mended.await?);
     }

@@ -1,6 +1,6 @@
 //! Engine: the state that the workers of one database share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -229,18 +229,30 @@ impl Engine {
         self.waiting.workers()
     }
 
-    /// Returns the table with this id; creates it if needed.
+    /// Returns the table with this id; creates it on its first use. If the table was dropped, the
+    /// result is an unlisted table that no transaction may use.
     pub(crate) fn table(&self, id: TableId) -> Arc<Records> {
-        let make = || {
-            let evicts = self.budget.is_some();
-            let table = Records::new(id, self.memory.clone(), self.store.clone(), evicts);
-            #[cfg(feature = "experiment")]
-            if self.safety_net.is_some() {
-                return table.with_access_stamps();
-            }
-            table
-        };
-        self.tables.get_or_make(id, make)
+        self.tables.get_or_make(id, || self.new_table(id))
+    }
+
+    /// Returns the table with this id for recovery, which does not know yet which tables exist.
+    pub(crate) fn recovered_table(&self, id: TableId) -> Arc<Records> {
+        self.tables.recover(id, || self.new_table(id))
+    }
+
+    /// Ends the recovery of tables: only the catalog and those with these ids exist.
+    pub(crate) fn end_recovery_of_tables(&self, existing: BTreeSet<u32>) {
+        self.tables.end_recovery(existing);
+    }
+
+    fn new_table(&self, id: TableId) -> Records {
+        let evicts = self.budget.is_some();
+        let table = Records::new(id, self.memory.clone(), self.store.clone(), evicts);
+        #[cfg(feature = "experiment")]
+        if self.safety_net.is_some() {
+            return table.with_access_stamps();
+        }
+        table
     }
 
     /// Lists a new table whose records are on these pages.

@@ -2,19 +2,20 @@
 //!
 //! Invariants: a table stays listed as long as its engine, with two exceptions. If its creator
 //! aborts, it is removed and its id is reused, since nothing committed refers to it. A dropped table
-//! in memory is removed once no other task has its address. An id belongs to one table at a time.
-//! Once something of that table was committed, the id is never reused, not even after a restart:
+//! is removed once no other task has its address. An id belongs to one table at a time. Once
+//! something of that table was committed, the id is never reused, not even after a restart:
 //! checkpoints list the used ids, and the replayed catalog records contain later ones.
 //!
-//! # Freeing a dropped table in memory
+//! # Freeing a dropped table
 //!
 //! After its records are deleted, these have the table's address without a reference to it:
 //!
 //! | holder | until |
 //! |---|---|
 //! | transactions that used it, and those that deleted its records | no begin stamp in use is as old |
-//! | lists of deleted records | each is processed; the table counts them |
+//! | lists of deleted records, of deferred rollbacks and of leaves to clean up; changes made for bulk operations | each is processed; the table counts them |
 //! | retired record ids | each id is free again |
+//! | lists of recent commits to paged tables | each worker has collected the changes of commits as old as the transactions above |
 //! | lists of superseded versions | never used: only the pruner follows that address, and it ignores versions superseded before a horizon that a worker acted on. Each record was reclaimed under such a horizon |
 //! | turns and operations in progress | the epochs of `reclaim` have passed |
 //!
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::Records;
-use crate::rid::TableId;
+use crate::rid::{CATALOG, TableId};
 use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, RwLock};
 
@@ -52,36 +53,35 @@ struct ClockHand {
 
 #[derive(Debug)]
 struct TableList {
-    /// The tables that exist. Ids of removed tables are not here, because there may be many.
+    /// The tables that exist and were used.
     by_id: BTreeMap<u32, Arc<Records>>,
-    /// Empty tables that recovery made for ids of dropped tables.
-    replaced: Vec<Arc<Records>>,
+    /// Ids of other tables that exist or are being created. Their memory is allocated on first use.
+    unused: BTreeSet<u32>,
     /// The smallest id that no table has had.
     next: u32,
     /// Ids below `next` of tables whose creation was rolled back.
     free: Vec<u32>,
-    /// Ids of dropped tables that were removed.
-    removed: BTreeSet<u32>,
 }
 
 impl Tables {
     pub(in crate::transaction) fn new() -> Self {
-        // Id 0 is the catalog.
-        let (by_id, replaced, free) = Default::default();
-        let list = TableList { by_id, replaced, next: 1, free, removed: BTreeSet::new() };
+        let (by_id, free) = Default::default();
+        let unused = BTreeSet::from([CATALOG.0]);
+        let list = TableList { by_id, unused, next: CATALOG.0 + 1, free };
         let hand = ClockHand { table: TableId(0), left: 0 };
         let (dropped, dropped_count) = Default::default();
         Self { list: RwLock::new(list), hand: Mutex::new(hand), dropped, dropped_count }
     }
 
-    /// Returns the table with this id; calls `make` if it does not exist. If it was dropped, the
-    /// result is an unlisted table that no transaction may use.
+    /// Returns the table with this id; calls `make` if it was never used. If the table was dropped,
+    /// the result is an unlisted table that no transaction may use.
     pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Records) -> Arc<Records> {
         if let Some(table) = self.list.read().by_id.get(&id.0) {
             return table.clone();
         }
         let mut list = self.list.write();
-        if list.removed.contains(&id.0) {
+        let is_removed = id.0 < list.next && !list.unused.remove(&id.0);
+        if is_removed && !list.by_id.contains_key(&id.0) {
             let table = make();
             table.drop_at(Lsn::ZERO);
             return Arc::new(table);
@@ -89,23 +89,57 @@ impl Tables {
         list.by_id.entry(id.0).or_insert_with(|| Arc::new(make())).clone()
     }
 
-    /// Lists a recovered table. Replaces an empty one of the same id, if listed: an earlier table,
-    /// which was dropped.
+    /// Returns the table with this id for recovery, which does not know yet which tables exist;
+    /// calls `make` if it is not listed.
+    pub(super) fn recover(&self, id: TableId, make: impl FnOnce() -> Records) -> Arc<Records> {
+        if let Some(table) = self.list.read().by_id.get(&id.0) {
+            return table.clone();
+        }
+        self.list.write().by_id.entry(id.0).or_insert_with(|| Arc::new(make())).clone()
+    }
+
+    /// Ends recovery: only the catalog and the tables with these ids exist. The other recovered
+    /// tables are empty, since they were dropped.
+    pub(super) fn end_recovery(&self, mut existing: BTreeSet<u32>) {
+        existing.insert(CATALOG.0);
+        let gone = {
+            let list = &mut *self.list.write();
+            list.next = existing.last().map_or(list.next, |last| list.next.max(last + 1));
+            list.unused.extend(existing);
+            let listed = std::mem::take(&mut list.by_id);
+            let (kept, gone) = listed.into_iter().partition(|(id, _)| list.unused.remove(id));
+            list.by_id = kept;
+            BTreeMap::into_values(gone)
+        };
+        gone.for_each(|table| self.free_unlisted(table));
+    }
+
+    /// Lists a recovered paged table. Replaces an empty one in memory with the same id, if listed:
+    /// an earlier table, which was dropped.
     pub(in crate::transaction) fn replace(&self, table: Arc<Records>) {
-        let list = &mut *self.list.write();
-        let before = list.by_id.insert(table.id.0, table);
+        let before = {
+            let mut list = self.list.write();
+            list.unused.remove(&table.id.0);
+            list.by_id.insert(table.id.0, table)
+        };
         assert!(before.as_ref().is_none_or(|before| before.paged().is_none()), "listed once");
-        list.replaced.extend(before);
+        before.into_iter().for_each(|table| self.free_unlisted(table));
+    }
+
+    /// Queues an empty table to be freed that recovery made for the id of a dropped one.
+    fn free_unlisted(&self, table: Arc<Records>) {
+        table.drop_at(Lsn::ZERO);
+        self.free_later(Lsn::ZERO, table);
     }
 
     /// Allocates an unused id.
     pub(super) fn take_id(&self) -> TableId {
         let mut list = self.list.write();
-        if let Some(id) = list.free.pop() {
-            return TableId(id);
+        let id = list.free.pop().unwrap_or(list.next);
+        if id == list.next {
+            list.next = id.checked_add(1).expect("fewer than 2^32 tables fit in memory");
         }
-        let id = list.next;
-        list.next = id.checked_add(1).expect("fewer than 2^32 tables fit in memory");
+        list.unused.insert(id);
         TableId(id)
     }
 
@@ -113,6 +147,7 @@ impl Tables {
     pub(in crate::transaction) fn release(&self, id: TableId) -> Option<Arc<Records>> {
         let mut list = self.list.write();
         list.free.push(id.0);
+        list.unused.remove(&id.0);
         list.by_id.remove(&id.0)
     }
 
@@ -148,16 +183,25 @@ impl Tables {
 
     /// Removes the dropped table that was queued first, if nothing has its address without a
     /// reference, except turns and operations in progress. No begin stamp in use is before `oldest`.
-    pub(in crate::transaction) fn take_unused(&self, oldest: Lsn) -> Option<Arc<Records>> {
+    /// `is_collected` returns whether all changes of commits until an LSN were collected.
+    pub(in crate::transaction) fn take_unused(
+        &self,
+        oldest: Lsn,
+        is_collected: impl Fn(Lsn) -> bool,
+    ) -> Option<Arc<Records>> {
         let is_unused = |(used_until, table): &mut (Lsn, Arc<Records>)| {
-            *used_until < oldest && (table.is_unused() || is_planted(Bug::DroppedTableFreedEarly))
+            let has_no_user =
+                || table.is_unused() && (table.paged().is_none() || is_collected(*used_until));
+            *used_until < oldest && (has_no_user() || is_planted(Bug::DroppedTableFreedEarly))
         };
         let (_, table) = self.dropped.lock().pop_front_if(is_unused)?;
         // Relaxed: a hint, see `free_later`.
         self.dropped_count.fetch_sub(1, Ordering::Relaxed);
         let list = &mut *self.list.write();
-        list.removed.insert(table.id.0);
-        list.by_id.remove(&table.id.0);
+        // A recovered table may be listed under the same id.
+        if list.by_id.get(&table.id.0).is_some_and(|listed| Arc::ptr_eq(listed, &table)) {
+            list.by_id.remove(&table.id.0);
+        }
         Some(table)
     }
 

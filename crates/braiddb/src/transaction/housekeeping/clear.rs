@@ -59,11 +59,21 @@ pub(crate) async fn clear_dropped(
     if clear_records(&records).await?.is_none() {
         return Ok(());
     }
+    forget_dropped(records, &row).await
+}
+
+/// Deletes the catalog row of a dropped table without records, and queues the table to be freed.
+///
+/// # Errors
+/// Those of [`clear_dropped`].
+pub(crate) async fn forget_dropped(
+    records: Arc<Records>,
+    row: &CatalogRow,
+) -> Result<(), OperationError> {
+    let worker = WorkerTransactions::current();
     let used_until = worker.engine().log.tail();
-    delete_row(&row).await?;
-    if records.paged().is_none() {
-        worker.engine().tables.free_later(used_until, records);
-    }
+    delete_row(row).await?;
+    worker.engine().tables.free_later(used_until, records);
     Ok(())
 }
 
@@ -114,7 +124,7 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
 ///
 /// # Errors
 /// Those of [`clear_dropped`].
-pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
+async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
     let (mut yielded, mut refused) = (YieldedToPriority::default(), 0);
     while !worker.engine().checkpoints.stopping() {

@@ -65,7 +65,7 @@ impl WorkerTransactions {
                     // this thread's next turn.
                     let table = unsafe { table.get() };
                     self.reclaim_record(table, rid, tombstone, lsn);
-                    table.uncount_listed_deletion();
+                    table.uncount_listed();
                 }
             }
         }
@@ -115,7 +115,9 @@ impl WorkerTransactions {
         }
         let oldest = engine.horizon.oldest(engine.log.tail());
         for _ in 0..FREED_PER_TURN {
-            let Some(table) = engine.tables.take_unused(oldest) else { break };
+            let is_collected =
+                |until| engine.recent.iter().all(|one| one.commits.lock().has_none_until(until));
+            let Some(table) = engine.tables.take_unused(oldest, is_collected) else { break };
             reclaim::retire_with(move || {
                 assert!(table.is_unused(), "nothing uses table {} any more", table.id.0);
                 drop(table);
@@ -153,6 +155,9 @@ impl WorkerTransactions {
             let Some(one) = due else { break };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
             collect(one);
+            // SAFETY: listed until now, and counted, so its table exists. A table that is removed
+            // from now on is freed after this turn.
+            unsafe { one.table.get() }.uncount_listed();
         }
         self.release_chains(left);
         more
@@ -174,8 +179,10 @@ impl WorkerTransactions {
     fn release_chains(&self, left: Vec<(RecordsRef, LeftChain)>) {
         for (table, chain) in left {
             if let Some(key) = chain.key_if_empty() {
-                // SAFETY: tables live as long as the engine.
-                let paged = unsafe { table.get() }.paged().expect("changes are of paged tables");
+                // SAFETY: its changes were listed until this turn, so the table exists until the end
+                // of the turn.
+                let table = unsafe { table.get() };
+                let paged = table.paged().expect("changes are of paged tables");
                 if let Some(what) = paged.prune(key) {
                     self.enqueue_leaf_cleanup(table, key, what);
                 }
@@ -190,7 +197,8 @@ impl WorkerTransactions {
         // SAFETY: not retired before the caller collects it.
         let before = unsafe { one.change.get() }.before();
         if let Some(large) = before.and_then(SlotValue::large) {
-            // SAFETY: tables live as long as the engine.
+            // SAFETY: the change was listed until this turn, so its table exists until the end of the
+            // turn.
             let paged = unsafe { one.table.get() }.paged().expect("changes are of paged tables");
             self.discard(paged.large().expect("the table stores large values").clone(), large);
         }

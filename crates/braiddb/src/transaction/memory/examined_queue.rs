@@ -55,6 +55,11 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
         self.unexamined_items -= entry.items();
     }
 
+    /// Returns the oldest entry.
+    pub(super) fn oldest(&self) -> Option<&T> {
+        self.kept.front().or(self.unexamined.front())
+    }
+
     /// Removes the oldest entry, if `is_due`.
     pub(super) fn pop_oldest_if(&mut self, is_due: impl FnOnce(&mut T) -> bool) -> Option<T> {
         if self.kept.is_empty() {

@@ -57,7 +57,7 @@ impl GarbageList {
         match garbage {
             Garbage::Deleted { table, .. } => {
                 // SAFETY: the caller's transaction has written the table and not ended.
-                unsafe { table.get() }.count_listed_deletion();
+                unsafe { table.get() }.count_listed();
                 self.deleted.push_back((lsn, garbage));
             }
             Garbage::Superseded { .. } => self.superseded.push((lsn, garbage)),

@@ -18,7 +18,7 @@ use super::examined_queue::{ExaminedEntry, ExaminedQueue};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::page::ChangeRef;
-use crate::record::RecordsRef;
+use crate::record::{Records, RecordsRef};
 use crate::sync::Mutex;
 
 /// Maximum number of changes in an entry. A larger commit has several entries, so that housekeeping
@@ -83,6 +83,13 @@ impl ListedCommits {
     /// Takes the oldest entry, if it was committed before `horizon`.
     pub(in crate::transaction) fn pop_due(&mut self, horizon: Lsn) -> Option<CommitEntry> {
         self.0.pop_oldest_if(|entry| committed(entry).is_some_and(|lsn| lsn < horizon))
+    }
+
+    /// Returns whether no listed change was committed at `lsn` or before, if all transactions that
+    /// began before have ended.
+    pub(in crate::transaction) fn has_none_until(&self, lsn: Lsn) -> bool {
+        let is_later = |entry: &CommitEntry| committed(entry).is_none_or(|at| at > lsn);
+        self.0.oldest().is_none_or(is_later)
     }
 
     /// Number of changes that the pruner has not examined.
@@ -154,8 +161,9 @@ pub(in crate::transaction) fn committed(entry: &[RecentChange]) -> Option<Lsn> {
 impl RecentCommits {
     /// Lists a change that was created for the effect of a bulk operation on a record. It is
     /// collected like the others. Bulk operations are not certified by their changes.
-    pub(in crate::transaction) fn add_of_bulk(&self, table: RecordsRef, change: ChangeRef) {
-        self.of_bulk.lock().push_back(RecentChange::uncertified(table, change));
+    pub(in crate::transaction) fn add_of_bulk(&self, table: &Records, change: ChangeRef) {
+        table.count_listed();
+        self.of_bulk.lock().push_back(RecentChange::uncertified(RecordsRef::new(table), change));
     }
 
     /// Frees changes that were not collected.

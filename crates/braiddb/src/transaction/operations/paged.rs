@@ -298,7 +298,7 @@ impl ActiveTransaction {
     pub(super) fn note_made(&self, table: &Records, made: Option<ChangeRef>) {
         if let Some(change) = made {
             let worker = self.worker();
-            worker.engine().recent[worker.number()].add_of_bulk(RecordsRef::new(table), change);
+            worker.engine().recent[worker.number()].add_of_bulk(table, change);
             worker.commits_waiting.set(worker.commits_waiting.get() + 1);
         }
     }
