@@ -278,15 +278,17 @@ fn a_sweep_of_a_large_table_does_not_delay_that_of_a_small_one() {
         let small: Table<u64, u64> = block_on(db.create_table_with("small", options)).unwrap();
         block_on(db.index(&large, "count", IndexOptions::default(), count)).unwrap();
         block_on(db.index(&small, "look", IndexOptions::default(), look)).unwrap();
+        let counted = deleted.clone();
         db.run_blocking(async move |tx| {
             tx.put(&small, &0, &0).await?;
             for key in 0..MANY {
                 tx.put(&large, &key, &key).await?;
             }
+            // Before the commit, because a sweep may begin immediately after it.
+            assert_eq!(counted.swap(0, Ordering::SeqCst), MANY, "counted when they were put");
             Ok(())
         })
         .unwrap();
-        assert_eq!(deleted.swap(0, Ordering::SeqCst), MANY, "counted when they were put");
         while db.stats().expired_swept <= MANY {
             std::thread::sleep(Duration::from_millis(10));
         }
