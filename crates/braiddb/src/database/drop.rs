@@ -240,7 +240,7 @@ impl Transaction {
         intent: WriteIntent<'_>,
     ) -> Result<(), OperationError> {
         let catalog = self.catalog();
-        engine_code(self.core().write(&catalog, key, intent)).await?;
+        engine_code(self.core().write(&catalog, key, intent, None)).await?;
         Ok(())
     }
 
@@ -281,9 +281,9 @@ impl Transaction {
         let records = self.records(table)?;
         let most = records_per_transaction(self.engine(), self.attempt() > 1);
         let delete = async |key: &[u8]| {
-            let deleted = self.core().write(records, key, WriteIntent::Delete).await?;
+            let deleted = self.core().write(records, key, WriteIntent::Delete, None).await?;
             if !deleted && records.expires() {
-                self.core().write(records, key, WriteIntent::Expire).await?;
+                self.core().write(records, key, WriteIntent::Expire, None).await?;
             }
             Ok(())
         };

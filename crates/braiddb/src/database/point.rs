@@ -317,7 +317,7 @@ impl Transaction {
         let write = self.core.write_interleaved(records, key, intent);
         match engine_code(write).await {
             Some(written) => Ok(written),
-            None => Ok(engine_code(self.core.write(records, key, intent)).await?),
+            None => Ok(engine_code(self.core.write(records, key, intent, None)).await?),
         }
     }
 }

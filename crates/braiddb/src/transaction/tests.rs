@@ -158,12 +158,15 @@ fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
         let writer = bench.worker.begin().unwrap();
         let insert = WriteIntent::Insert(b"value");
         for key in 0..=DELETED {
-            run_now(writer.write(table, &key.to_be_bytes(), insert)).unwrap();
+            run_now(writer.write(table, &key.to_be_bytes(), insert, None)).unwrap();
         }
         run_now(writer.commit()).unwrap();
         let writer = bench.worker.begin().unwrap();
         for key in 0..DELETED {
-            assert!(run_now(writer.write(table, &key.to_be_bytes(), WriteIntent::Delete)).unwrap());
+            assert!(
+                run_now(writer.write(table, &key.to_be_bytes(), WriteIntent::Delete, None))
+                    .unwrap()
+            );
         }
         run_now(writer.commit()).unwrap();
         let reader = bench.worker.begin().unwrap();
@@ -209,7 +212,7 @@ fn own_overwrites_take_no_memory() {
         let writer = bench.worker.begin().unwrap();
         let write = |value: u64| {
             let value = value.to_be_bytes();
-            run_now(writer.write(table, b"key", WriteIntent::Put(&value))).unwrap();
+            run_now(writer.write(table, b"key", WriteIntent::Put(&value), None)).unwrap();
             while bench.participation.turn() {}
         };
         let read = || {

@@ -421,9 +421,7 @@ impl Transaction {
     }
 
     async fn update_row(&self, row: &IndexDescription) -> Result<()> {
-        let (catalog, key) = (self.catalog(), row_key(row.table_id, &row.name));
-        let value = row.encode();
-        engine_code(self.core().write(&catalog, &key, WriteIntent::Update(&value))).await?;
-        Ok(())
+        let (key, value) = (row_key(row.table_id, &row.name), row.encode());
+        Ok(self.write_row(&key, WriteIntent::Update(&value)).await?)
     }
 }

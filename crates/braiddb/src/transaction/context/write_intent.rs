@@ -25,6 +25,17 @@ impl WriteIntent<'_> {
         }
     }
 
+    /// The same write of another value.
+    pub(in crate::transaction) fn with_value<'v>(&self, value: &'v [u8]) -> WriteIntent<'v> {
+        match self {
+            WriteIntent::Insert(_) => WriteIntent::Insert(value),
+            WriteIntent::Put(_) => WriteIntent::Put(value),
+            WriteIntent::Update(_) => WriteIntent::Update(value),
+            WriteIntent::Delete => WriteIntent::Delete,
+            WriteIntent::Expire => WriteIntent::Expire,
+        }
+    }
+
     /// The value that the write leaves.
     pub(in crate::transaction) fn value(&self) -> Option<&[u8]> {
         match self {

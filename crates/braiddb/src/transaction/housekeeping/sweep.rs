@@ -199,7 +199,7 @@ async fn sweep_batch(
     };
     let mut swept = 0;
     for key in &expired {
-        match transaction.write_indexed(table, key, WriteIntent::Expire).await {
+        match transaction.write_indexed(table, key, WriteIntent::Expire, None).await {
             Ok(gone) => swept += u64::from(gone),
             Err(
                 OperationError::Conflict(_)

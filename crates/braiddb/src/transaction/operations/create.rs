@@ -44,7 +44,7 @@ impl ActiveTransaction {
         // exists yet.
         let pages = if paged { Some(engine.empty_pages(new.id).await?) } else { None };
         let (key, description) = row(new.id);
-        self.write(catalog, &key, WriteIntent::Insert(&description)).await?;
+        self.write(catalog, &key, WriteIntent::Insert(&description), None).await?;
         if paged {
             // Only after the name is known to be free. The row is already written, so on failure
             // the transaction must not commit.

@@ -9,7 +9,6 @@
 //! To reads, an expired record is absent. To the engine it exists, with its index entries, until it
 //! is swept or overwritten. Writes read it and treat it as expired.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::read::SeenRecord;
@@ -104,53 +103,26 @@ impl ActiveTransaction {
         Ok((expiry > self.time()).then_some(expiry))
     }
 
-    /// Inserts or updates a record with its own lifetime, in a table with a lifetime.
+    /// Returns the stored form of a value that is about to be written to a table with a lifetime,
+    /// and notes its expiry. The value lives for `lifetime_ms` from the transaction's time, or for
+    /// the table's default. `None` if the write leaves no value, or records do not expire.
     ///
     /// # Errors
-    /// Those of `write`.
-    pub(crate) async fn put_for(
+    /// `ValueTooLong`.
+    pub(super) fn expiring_value(
         &self,
         table: &Records,
-        key: &[u8],
-        value: &[u8],
-        lifetime_ms: u64,
-    ) -> Result<bool, OperationError> {
-        let intent = WriteIntent::Put(value);
-        self.check_write(key, &intent)?;
-        self.write_expiring(table, key, intent, Some(lifetime_ms)).await
-    }
-
-    /// Writes to a table with a lifetime. The new value lives for `lifetime_ms` from the
-    /// transaction's time, or for the table's default.
-    ///
-    /// # Errors
-    /// Those of `write`.
-    pub(crate) fn write_expiring<'a>(
-        &'a self,
-        table: &'a Records,
-        key: &'a [u8],
-        intent: WriteIntent<'a>,
+        intent: WriteIntent<'_>,
         lifetime_ms: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
-        // Boxed, so that writes to other tables do not carry its state.
-        Box::pin(async move {
-            let Some(value) = intent.value() else {
-                return self.write_indexed(table, key, intent).await;
-            };
-            if value.len() + EXPIRY_BYTES > MAX_VALUE_BYTES {
-                return Err(OperationError::ValueTooLong(value.len()));
-            }
-            let expiry = self.time().saturating_add(lifetime_ms.unwrap_or(table.lifetime_ms()));
-            let stored = with_expiry(expiry, value);
-            let intent = match intent {
-                WriteIntent::Insert(_) => WriteIntent::Insert(&stored),
-                WriteIntent::Update(_) => WriteIntent::Update(&stored),
-                _ => WriteIntent::Put(&stored),
-            };
-            let written = self.write_indexed(table, key, intent).await?;
-            self.writes().borrow_mut().note_expiring(RecordsRef::new(table), expiry);
-            Ok(written)
-        })
+    ) -> Result<Option<Vec<u8>>, OperationError> {
+        let Some(value) = intent.value().filter(|_| table.expires()) else { return Ok(None) };
+        if value.len() + EXPIRY_BYTES > MAX_VALUE_BYTES {
+            return Err(OperationError::ValueTooLong(value.len()));
+        }
+        let expiry = self.time().saturating_add(lifetime_ms.unwrap_or(table.lifetime_ms()));
+        // If the write fails, a sweep at this time finds nothing.
+        self.writes().borrow_mut().note_expiring(RecordsRef::new(table), expiry);
+        Ok(Some(with_expiry(expiry, value)))
     }
 
     /// Translates a write, given the value stored under its key. Returns a write for the engine,
@@ -190,7 +162,7 @@ impl ActiveTransaction {
         let named = indexes.iter().find(|one| one.name() == index);
         let Some(index) = named else { return Ok(false) };
         let Some(owner) = self.owner_of(index, key).await? else { return Ok(false) };
-        self.write_indexed(table, &owner, WriteIntent::Expire).await
+        self.write_indexed(table, &owner, WriteIntent::Expire, None).await
     }
 
     /// The key of the record that an entry of a unique index references.

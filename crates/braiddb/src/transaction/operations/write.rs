@@ -124,7 +124,8 @@ impl ActiveTransaction {
         }
     }
 
-    /// Writes to a table and its secondary indexes; `false` for a delete of an absent record.
+    /// Writes to a table and its secondary indexes; `false` for a delete of an absent record. In a
+    /// table with a lifetime, the new value has this one, or the default of its table.
     ///
     /// # Errors
     /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table; those
@@ -134,20 +135,18 @@ impl ActiveTransaction {
         table: &Records,
         key: &[u8],
         intent: WriteIntent<'_>,
+        lifetime_ms: Option<u64>,
     ) -> Result<bool, OperationError> {
         self.check_write(key, &intent)?;
         let _room = match intent.value() {
             Some(value) if intent.is_large() => self.admit_large_write(value.len()).await,
             _ => None,
         };
-        if table.expires() {
-            return self.write_expiring(table, key, intent, None).await;
-        }
         loop {
             // Checked again after an extension: the new snapshot may see records that were written
             // since an index was listed, and have entries.
-            if table.is_indexed() {
-                return self.write_indexed(table, key, intent).await;
+            if table.is_indexed() || table.expires() {
+                return self.write_indexed(table, key, intent, lifetime_ms).await;
             }
             let begin = self.begin();
             match self.write_record(table, key, intent).await {

@@ -10,7 +10,7 @@ fn put(bench: &Bench, value: u64) {
     let transaction = bench.worker.begin().unwrap();
     run_now(async {
         transaction
-            .write(&bench.table, b"key", WriteIntent::Put(&value.to_le_bytes()))
+            .write(&bench.table, b"key", WriteIntent::Put(&value.to_le_bytes()), None)
             .await
             .unwrap();
         transaction.commit().await.unwrap();
@@ -30,7 +30,7 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
         let bench = Bench::new();
         put(&bench, 0);
         let transaction = bench.worker.begin_as(TransactionMode::Serializable).unwrap();
-        run_now(transaction.write(&bench.table, b"other", WriteIntent::Put(b""))).unwrap();
+        run_now(transaction.write(&bench.table, b"other", WriteIntent::Put(b""), None)).unwrap();
         (1..=10).for_each(|value| put(&bench, value));
         let first = transaction.begin();
         assert_eq!(get(&bench, &transaction), 10);

@@ -81,7 +81,7 @@ impl Hand {
         let transaction = self.worker.begin().unwrap();
         let value = value.to_le_bytes();
         sched::run_now(async {
-            transaction.write(table, b"key", WriteIntent::Put(&value)).await.unwrap();
+            transaction.write(table, b"key", WriteIntent::Put(&value), None).await.unwrap();
             transaction.commit().await.unwrap();
         });
     }

@@ -57,7 +57,7 @@ impl ActiveTransaction {
                 }
             } else {
                 // An expired record needs no entry, and its keys might conflict with others.
-                self.write_indexed(table, primary, WriteIntent::Expire).await?;
+                self.write_indexed(table, primary, WriteIntent::Expire, None).await?;
             }
             (records, last) = (records + 1, Some(KeyBuffer::from_slice(primary)));
             scan.pass();
@@ -91,7 +91,9 @@ impl ActiveTransaction {
                 return Ok(());
             }
             // The owner may have expired since it was inserted.
-            if !table.expires() || !self.write_indexed(table, &owner, WriteIntent::Expire).await? {
+            if !table.expires()
+                || !self.write_indexed(table, &owner, WriteIntent::Expire, None).await?
+            {
                 break owner;
             }
         };

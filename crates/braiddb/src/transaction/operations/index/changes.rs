@@ -54,16 +54,22 @@ enum EntryWrite {
 
 impl ActiveTransaction {
     /// Writes to a table with secondary indexes, and to the indexes; or to a table with expiring
-    /// records. Values are in their stored form.
+    /// records. The new value has this lifetime, or the default of its table.
+    ///
+    /// # Errors
+    /// Those of `write`.
     #[cold]
     pub(in crate::transaction) fn write_indexed<'a>(
         &'a self,
         table: &'a Records,
         key: &'a [u8],
         intent: WriteIntent<'a>,
+        lifetime_ms: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
+            let stored = self.expiring_value(table, intent, lifetime_ms)?;
+            let intent = stored.as_ref().map_or(intent, |stored| intent.with_value(stored));
             if self.bulk_epoch(table).is_some() {
                 return self.write_bulk_indexed(table, key, intent).await;
             }
