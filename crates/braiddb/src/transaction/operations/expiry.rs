@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::read::SeenRecord;
 use super::value_view::FoundValue;
-use crate::record::{EXPIRY_BYTES, Records, RecordsRef, Secondary, split_expiry, with_expiry};
+use crate::record::{EXPIRY_BYTES, Records, Secondary, split_expiry, with_expiry};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::{OperationError, UniqueViolation};
 use crate::transaction::context::write_intent::WriteIntent;
@@ -103,9 +103,9 @@ impl ActiveTransaction {
         Ok((expiry > self.time()).then_some(expiry))
     }
 
-    /// Returns the stored form of a value that is about to be written to a table with a lifetime,
-    /// and notes its expiry. The value lives for `lifetime_ms` from the transaction's time, or for
-    /// the table's default. `None` if the write leaves no value, or records do not expire.
+    /// Returns the expiry and the stored form of a value that is about to be written to a table with
+    /// a lifetime. The value lives for `lifetime_ms` from the transaction's time, or for the table's
+    /// default. `None` if the write leaves no value, or records do not expire.
     ///
     /// # Errors
     /// `ValueTooLong`.
@@ -114,15 +114,13 @@ impl ActiveTransaction {
         table: &Records,
         intent: WriteIntent<'_>,
         lifetime_ms: Option<u64>,
-    ) -> Result<Option<Vec<u8>>, OperationError> {
+    ) -> Result<Option<(u64, Vec<u8>)>, OperationError> {
         let Some(value) = intent.value().filter(|_| table.expires()) else { return Ok(None) };
         if value.len() + EXPIRY_BYTES > MAX_VALUE_BYTES {
             return Err(OperationError::ValueTooLong(value.len()));
         }
         let expiry = self.time().saturating_add(lifetime_ms.unwrap_or(table.lifetime_ms()));
-        // If the write fails, a sweep at this time finds nothing.
-        self.writes().borrow_mut().note_expiring(RecordsRef::new(table), expiry);
-        Ok(Some(with_expiry(expiry, value)))
+        Ok(Some((expiry, with_expiry(expiry, value))))
     }
 
     /// Translates a write, given the value stored under its key. Returns a write for the engine,

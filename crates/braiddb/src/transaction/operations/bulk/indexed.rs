@@ -5,12 +5,14 @@
 //! operation runs one such write at a time. If the write is dropped halfway or fails, the operation
 //! cannot commit.
 
+use std::sync::Arc;
+
 use super::ActiveTransaction;
-use crate::record::Records;
+use crate::record::{Records, Secondary};
 use crate::sched::{self, WaitCause};
-use crate::transaction::context::error::{IndexError, OperationError, UniqueViolation};
+use crate::transaction::context::error::OperationError;
 use crate::transaction::context::write_intent::WriteIntent;
-use crate::transaction::operations::index::keys::{IndexKeyChange, changes, detached};
+use crate::transaction::operations::index::keys::{IndexKeyChange, changes, inconsistent};
 
 /// Exclusive right to a write of several steps; an operation runs one at a time.
 struct ExclusiveStep<'t>(&'t ActiveTransaction);
@@ -51,88 +53,63 @@ impl Drop for FailUnlessFinished<'_> {
 }
 
 impl ActiveTransaction {
-    /// Writes to a table and its indexes as part of this transaction's bulk operation. Values are
-    /// in their stored form.
+    /// Attempts a write to a table and its indexes as part of this transaction's bulk operation.
     ///
     /// # Errors
     /// Those of `write`.
     pub(in crate::transaction) async fn write_bulk_indexed(
         &self,
         table: &Records,
+        indexes: &[Arc<Secondary>],
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
-        let indexes = table.secondaries();
-        if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
-            return Err(detached(table, index));
+        let _step = ExclusiveStep::wait(self).await;
+        let found = self.get_unnoted(table, key).await?;
+        let old = found.as_ref().map(|(found, _)| found.bytes());
+        let intent = match self.for_stored(table, intent, old) {
+            Ok(intent) => intent,
+            Err(answer) => return answer,
+        };
+        if !intent.applies(old.is_some()) {
+            // `write_record` returns the error.
+            return self.write_record(table, key, intent).await;
         }
-        loop {
-            let violation = {
-                let _step = ExclusiveStep::wait(self).await;
-                let found = self.get_unnoted(table, key).await?;
-                let old = found.as_ref().map(|(found, _)| found.bytes());
-                let intent = match self.for_stored(table, intent, old) {
-                    Ok(intent) => intent,
-                    Err(answer) => return answer,
-                };
-                if !intent.applies(old.is_some()) {
-                    // `write_record` returns the error.
-                    return self.write_record(table, key, intent).await;
-                }
-                let changes = changes(table, &indexes, key, old, intent.value())?;
-                match self.check_all_free(table, key, &changes).await? {
-                    None => return self.write_with_entries(table, key, intent, &changes).await,
-                    Some(violation) => violation,
-                }
-            };
-            // Without the exclusive step, because this is a separate write.
-            if !Box::pin(self.remove_expired_conflict(table, &indexes, &violation)).await? {
-                return Err(violation);
-            }
-        }
-    }
-
-    /// Checks that no other record has the keys of unique indexes that a record is about to gain.
-    async fn check_all_free(
-        &self,
-        table: &Records,
-        key: &[u8],
-        changes: &[IndexKeyChange<'_>],
-    ) -> Result<Option<OperationError>, OperationError> {
-        for change in changes.iter().filter(|change| change.gained && change.index.is_unique()) {
-            let owner = self.owner_of(change.index, &change.entry).await?;
-            if owner.is_none_or(|owner| *owner == *key) {
-                continue;
-            }
-            let (table, index) = (table.name().to_string(), change.index.name().to_owned());
-            let key = change.index.entries().encoded_key(&change.entry);
-            return Ok(Some(UniqueViolation { table, index, key }.into()));
-        }
-        Ok(None)
-    }
-
-    async fn write_with_entries(
-        &self,
-        table: &Records,
-        key: &[u8],
-        intent: WriteIntent<'_>,
-        changes: &[IndexKeyChange<'_>],
-    ) -> Result<bool, OperationError> {
+        let changes = changes(table, indexes, key, old, intent.value())?;
+        self.check_all_free(table, key, &changes).await?;
         let mut guard = FailUnlessFinished { transaction: self, is_finished: false };
-        for change in changes {
+        for change in &changes {
             let (index, entry) = (change.index, &change.entry);
             let written = match change.gained {
                 true => WriteIntent::Put(index.entry_value(key)),
                 false => WriteIntent::Delete,
             };
             if !self.write_record(index.entries(), entry, written).await? && !change.gained {
-                let (table, index) = (table.name().to_string(), index.name().to_owned());
-                return Err(IndexError::Inconsistent { table, index }.into());
+                return Err(inconsistent(table, index));
             }
             self.worker().counters().index_entries.add(1);
         }
         let written = self.write_record(table, key, intent).await?;
         guard.is_finished = true;
         Ok(written)
+    }
+
+    /// Checks that no other record has the keys of unique indexes that a record is about to gain.
+    ///
+    /// # Errors
+    /// `UniqueViolation`; those of a read.
+    async fn check_all_free(
+        &self,
+        table: &Records,
+        key: &[u8],
+        changes: &[IndexKeyChange<'_>],
+    ) -> Result<(), OperationError> {
+        for change in changes.iter().filter(|change| change.gained && change.index.is_unique()) {
+            let owner = self.owner_of(change.index, &change.entry).await?;
+            if owner.is_some_and(|owner| *owner != *key) {
+                return Err(change.violation(table));
+            }
+        }
+        Ok(())
     }
 }

@@ -25,15 +25,15 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::keys::{IndexKeyChange, changes, detached};
+use super::keys::{IndexKeyChange, changes, detached, inconsistent};
 use crate::log::Lsn;
 use crate::page::{HeldPages, PageNeeds, SlotValue, WouldSuspend};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{InstallBase, InstallRefusal, NotReady, Records, Secondary};
+use crate::record::{InstallBase, InstallRefusal, NotReady, Records, RecordsRef, Secondary};
 use crate::sched::{self, Interleaved, WaitCause, run_now};
 use crate::transaction::context::active_transaction::ActiveTransaction;
-use crate::transaction::context::error::{IndexError, OperationError, UniqueViolation};
+use crate::transaction::context::error::OperationError;
 use crate::transaction::context::write_intent::WriteIntent;
 use crate::transaction::operations::large::{LargeDraft, slot_value};
 use crate::transaction::operations::paged::check_fits;
@@ -68,16 +68,17 @@ impl ActiveTransaction {
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
-            let stored = self.expiring_value(table, intent, lifetime_ms)?;
-            let intent = stored.as_ref().map_or(intent, |stored| intent.with_value(stored));
-            if self.bulk_epoch(table).is_some() {
-                return self.write_bulk_indexed(table, key, intent).await;
+            let expiring = self.expiring_value(table, intent, lifetime_ms)?;
+            let intent = expiring.as_ref().map_or(intent, |(_, stored)| intent.with_value(stored));
+            // The steps of a bulk write are separate writes, which are admitted one by one.
+            let is_bulk = self.bulk_epoch(table).is_some();
+            if !is_bulk {
+                self.admit_page_change(intent).await?;
             }
-            self.admit_page_change(intent).await?;
             let mut fetched = FetchedValues::default();
             let draft = match table.paged() {
-                Some(paged) => self.draft(paged, intent.value()).await?,
-                None => None,
+                Some(paged) if !is_bulk => self.draft(paged, intent.value()).await?,
+                _ => None,
             };
             let what = (intent, draft.as_ref());
             // The set of pages that must be resident together is known once the write has met all
@@ -91,22 +92,27 @@ impl ActiveTransaction {
                 if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
                     return Err(detached(table, index));
                 }
-                // All gates are joined before anything is written.
-                let entries = indexes.iter().map(|index| &**index.entries());
-                for table in std::iter::once(table).chain(entries) {
-                    table.paged().map_or(Ok(()), |paged| self.join(table, paged))?;
-                }
                 let before = self.moment();
                 let are_held = held.is_some();
-                let attempt =
-                    self.try_write(table, &indexes, begin, key, what, &fetched, are_held).await;
+                let attempt = match is_bulk {
+                    true => Ok(self.write_bulk_indexed(table, &indexes, key, intent).await),
+                    false => {
+                        self.try_write(table, &indexes, begin, key, what, &fetched, are_held).await
+                    }
+                };
                 drop(held.take());
                 match attempt {
                     Ok(Err(OperationError::Conflict(_)))
                         if self.extend_past_conflict(self.moment() == before) => {}
                     Ok(Err(error))
                         if self.remove_expired_conflict(table, &indexes, &error).await? => {}
-                    Ok(done) => return done,
+                    Ok(done) => {
+                        if let (Some((expiry, _)), Ok(_)) = (&expiring, &done) {
+                            let mut writes = self.writes().borrow_mut();
+                            writes.note_expiring(RecordsRef::new(table), *expiry);
+                        }
+                        return done;
+                    }
                     Err(WriteWait::Again) => {}
                     Err(WriteWait::Undecided) => sched::yield_now(WaitCause::Undecided).await,
                     Err(WriteWait::Interrupted(why)) => {
@@ -143,6 +149,12 @@ impl ActiveTransaction {
         fetched: &FetchedValues,
         are_held: bool,
     ) -> WriteAttempt<'t, bool> {
+        // All gates are joined before anything is written.
+        for table in std::iter::once(table).chain(indexes.iter().map(|index| &**index.entries())) {
+            if let Err(error) = table.paged().map_or(Ok(()), |paged| self.join(table, paged)) {
+                return Ok(Err(error));
+            }
+        }
         if let Some(paged) = table.paged() {
             if let Err(error) = check_fits(paged, key) {
                 return Ok(Err(error));
@@ -373,9 +385,7 @@ impl ActiveTransaction {
             if !there {
                 return Ok(());
             }
-            let (table, index) = (table.name().to_string(), change.index.name().to_owned());
-            let key = entries.encoded_key(&change.entry);
-            Err(UniqueViolation { table, index, key }.into())
+            Err(change.violation(table))
         }))
     }
 
@@ -455,12 +465,6 @@ impl ActiveTransaction {
             None => Ok(run_now(self.write_record(table, key, what.0))),
         }
     }
-}
-
-/// The error for a key function that returned different keys for the same value before.
-fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
-    let (table, index) = (table.name().to_string(), index.name().to_owned());
-    IndexError::Inconsistent { table, index }.into()
 }
 
 /// Prefetches the path to an entry into the processor's caches.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::index::MAX_KEY_BYTES;
 use crate::record::{Records, Secondary};
 use crate::sched::{Panic, contain};
-use crate::transaction::context::error::{IndexError, OperationError};
+use crate::transaction::context::error::{IndexError, OperationError, UniqueViolation};
 use crate::transaction::operations::paged::check_fits;
 use crate::types::KeyBuffer;
 
@@ -17,6 +17,15 @@ pub(in crate::transaction) struct IndexKeyChange<'i> {
     /// The key of its entry.
     pub(in crate::transaction) entry: KeyBuffer,
     pub(in crate::transaction) gained: bool,
+}
+
+impl IndexKeyChange<'_> {
+    /// The error if another record has this key of a unique index.
+    pub(in crate::transaction) fn violation(&self, table: &Records) -> OperationError {
+        let (table, index) = (table.name().to_string(), self.index.name().to_owned());
+        let key = self.index.entries().encoded_key(&self.entry);
+        UniqueViolation { table, index, key }.into()
+    }
 }
 
 /// Computes the index keys that a record gains and loses when its value changes.
@@ -87,6 +96,12 @@ pub(super) fn keys_of(
 pub(in crate::transaction) fn detached(table: &Records, index: &Secondary) -> OperationError {
     let (table, index) = (table.name().to_string(), index.name().to_owned());
     IndexError::Detached { table, index }.into()
+}
+
+/// The error for a key function that returned different keys for the same value before.
+pub(in crate::transaction) fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
+    let (table, index) = (table.name().to_string(), index.name().to_owned());
+    IndexError::Inconsistent { table, index }.into()
 }
 
 /// The index keys of a record with this value, encoded as parts of tuples, in order.
