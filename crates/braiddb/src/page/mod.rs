@@ -60,6 +60,7 @@ pub(crate) use resident_set::{HeldPages, PageNeeds};
 pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecord, PlainRecords};
 pub(crate) use space::{PageSpace, PageSpaceStats};
 pub(crate) use table::{PagedRecord, PagedTable, RecordBeforeWrite, WriteDecision, WriteResult};
+pub(crate) use tree::LatchedLeaf;
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{ChainBase, ChangeRef, LeftChain, WriteRefusal};
 pub(crate) use would_suspend::WouldSuspend;

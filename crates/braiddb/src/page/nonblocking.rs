@@ -3,31 +3,27 @@
 //! or no frame is free.
 
 use super::error::Interrupted;
-use super::table::{
-    PagedRecord, PagedTable, RecordBeforeWrite, SlotCopy, WriteDecision, WriteResult,
-};
-use super::tree::LeafRoom;
-use super::value::SlotValue;
-use super::versions::WriteRefusal;
+use super::table::{PagedRecord, PagedTable, SlotCopy};
+use super::tree::{LatchedLeaf, LeafRoom};
 use super::would_suspend::WouldSuspend;
 use crate::reclaim::OperationGuard;
 use crate::version::{Undecided, View};
 
 impl PagedTable {
-    /// Prefetches the path to the leaf of a key into the processor's caches, and splits the leaf if
-    /// it lacks room for the value. Only if the leaf is resident. Another task may use the room
-    /// after this returns.
+    /// Does what [`latch`](Self::latch) does, without suspending.
     ///
     /// # Errors
-    /// When a page is not available now.
-    pub(crate) async fn prefetch_path(
+    /// When it cannot be done now; then nothing has changed.
+    pub(crate) fn latch_now(
         &self,
         key: &[u8],
-        value: Option<SlotValue<'_>>,
-    ) -> Result<(), WouldSuspend> {
-        let bytes = value.map_or(0, SlotValue::cell_bytes);
-        let latched = self.tree().latch_if_in_memory(key, LeafRoom::value(bytes)).await;
-        latched.map(drop).map_err(|interrupted| self.would_suspend(interrupted))
+        bytes: Option<usize>,
+    ) -> Result<LatchedLeaf<'_>, WouldSuspend> {
+        if self.interruptions.interrupts() {
+            return Err(WouldSuspend::Interrupted(Interrupted::Restart));
+        }
+        let latched = self.tree().try_latch(key, LeafRoom::of(bytes));
+        latched.map_err(|interrupted| self.would_suspend(interrupted))
     }
 
     /// Like [`read`](Self::read), without suspending.
@@ -49,29 +45,6 @@ impl PagedTable {
             .try_read_now(key, |leaf, slot| SlotCopy::of(self, leaf, slot, key, operation));
         match copied {
             Ok(copied) => Ok(copied.seen_by(view)),
-            Err(interrupted) => Err(self.would_suspend(interrupted)),
-        }
-    }
-
-    /// Like [`write`](Self::write), without suspending.
-    ///
-    /// # Errors
-    /// When it cannot be done now; then nothing has changed. The inner result is an error if the
-    /// transaction may not write the record.
-    pub(crate) fn write_now<E>(
-        &self,
-        key: &[u8],
-        value: Option<SlotValue<'_>>,
-        view: View<'_>,
-        operation: &OperationGuard,
-        decide: impl FnOnce(RecordBeforeWrite<'_>) -> WriteDecision<E>,
-    ) -> Result<Result<WriteResult<E>, WriteRefusal>, WouldSuspend> {
-        if self.interruptions.interrupts() {
-            return Err(WouldSuspend::Interrupted(Interrupted::Restart));
-        }
-        let room = value.map_or(LeafRoom::NONE, |value| LeafRoom::value(value.cell_bytes()));
-        match self.tree().try_latch(key, room) {
-            Ok(leaf) => Ok(self.write_latched(leaf, key, value, view, operation, decide)),
             Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }

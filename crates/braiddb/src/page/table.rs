@@ -236,30 +236,26 @@ impl PagedTable {
         }
     }
 
-    /// Writes a record. `decide` receives the record's current state and returns whether and how to
-    /// write. `None` as `value` deletes the record. It does not wait for pages, like
-    /// [`Self::read`].
+    /// Latches the leaf of a key for [`write`](Self::write), if it is resident. Splits the leaf if it
+    /// lacks room for a cell of this many bytes; `None` needs no room.
     ///
     /// # Errors
-    /// When a page is not available now; then nothing has changed. The inner result is an error if
-    /// the transaction may not write the record.
-    pub(crate) async fn write<'v, E>(
+    /// When a page is not available now; then nothing has changed.
+    pub(crate) async fn latch(
         &self,
         key: &[u8],
-        value: Option<SlotValue<'_>>,
-        view: impl Fn() -> View<'v>,
-        operation: &OperationGuard,
-        decide: impl FnOnce(RecordBeforeWrite<'_>) -> WriteDecision<E>,
-    ) -> Result<Result<WriteResult<E>, WriteRefusal>, WouldSuspend> {
-        let room = value.map_or(LeafRoom::NONE, |value| LeafRoom::value(value.cell_bytes()));
-        match self.tree().latch_if_in_memory(key, room).await {
-            Ok(leaf) => Ok(self.write_latched(leaf, key, value, view(), operation, decide)),
-            Err(interrupted) => Err(self.would_suspend(interrupted)),
-        }
+        bytes: Option<usize>,
+    ) -> Result<LatchedLeaf<'_>, WouldSuspend> {
+        let latched = self.tree().latch_if_in_memory(key, LeafRoom::of(bytes)).await;
+        latched.map_err(|interrupted| self.would_suspend(interrupted))
     }
 
-    /// Writes a record whose leaf has room for the value.
-    pub(super) fn write_latched<E>(
+    /// Writes a record whose latched leaf has room for the value. `decide` receives the record's
+    /// current state and returns whether and how to write. `None` as `value` deletes the record.
+    ///
+    /// # Errors
+    /// Fails if the transaction may not write the record.
+    pub(crate) fn write<E>(
         &self,
         mut leaf: LatchedLeaf<'_>,
         key: &[u8],
@@ -268,6 +264,7 @@ impl PagedTable {
         operation: &OperationGuard,
         decide: impl FnOnce(RecordBeforeWrite<'_>) -> WriteDecision<E>,
     ) -> Result<WriteResult<E>, WriteRefusal> {
+        debug_assert!(leaf.is_of(self.tree()), "latched by this table");
         self.roll_back_on(&mut leaf, key, view.status);
         let reserved = leaf.reserved_for(key);
         let made = self.unmark_for_write(&mut leaf, key, view)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::space::PageSpace;
-use super::table::{PagedTable, WriteDecision, WriteResult};
+use super::table::{PagedTable, RecordBeforeWrite, WriteDecision, WriteResult};
 use super::tree::LeafRoom;
 use super::value::SlotValue;
 use super::versions::{ChangeRef, WriteRefusal};
@@ -32,11 +32,11 @@ fn a_refused_write_after_a_rollback_keeps_room_for_undo() {
         let write = |begin: u64, name: usize, value: &[u8]| -> Result<ChangeRef, WriteRefusal> {
             let operation = reclaim::enter();
             // SAFETY: none of the transactions ends before the last write.
-            let view = || unsafe { View::new(Lsn(begin), names[name], &status) };
+            let view = unsafe { View::new(Lsn(begin), names[name], &status) };
+            let leaf = run_now(table.latch(b"key", Some(value.len()))).unwrap();
             let value = Some(SlotValue::Here(value));
-            let written =
-                table.write(b"key", value, view, &operation, |_| WriteDecision::<()>::Push(0));
-            match run_now(written).unwrap()? {
+            let push = |_: RecordBeforeWrite<'_>| WriteDecision::<()>::Push(0);
+            match table.write(leaf, b"key", value, view, &operation, push)? {
                 WriteResult::Pushed(change) => Ok(change),
                 other => panic!("{other:?}"),
             }

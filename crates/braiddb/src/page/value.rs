@@ -64,7 +64,7 @@ impl<'v> SlotValue<'v> {
     }
 
     /// Returns the bytes of the value's cell.
-    pub(super) fn cell_bytes(self) -> usize {
+    pub(crate) fn cell_bytes(self) -> usize {
         match self {
             Self::Here(value) => value.len(),
             Self::Elsewhere(_) => WORD_BYTES,

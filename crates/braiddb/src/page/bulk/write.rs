@@ -4,10 +4,9 @@ use super::{pair_bytes, with_pair};
 use crate::log::Lsn;
 use crate::page::layout::{KeySlot, SlotFlags};
 use crate::page::table::PagedTable;
-use crate::page::tree::{LatchedLeaf, LeafRoom};
+use crate::page::tree::LatchedLeaf;
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};
 use crate::page::versions::{ChainBase, Mapping, WriteRefusal};
-use crate::page::would_suspend::WouldSuspend;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::version::View;
@@ -29,7 +28,8 @@ pub(crate) enum BulkWriteResult {
 /// Reason why the write was refused.
 #[derive(Debug)]
 pub(crate) enum BulkWriteRefusal {
-    WouldSuspend(WouldSuspend),
+    /// The leaf lacks room for a cell of this many bytes.
+    NoRoom(usize),
     /// The value is too long for a cell with the before-image; the caller stores it as a large
     /// value.
     TooLong,
@@ -47,57 +47,44 @@ struct SlotTarget<'v> {
 
 impl PagedTable {
     /// Writes or deletes a record for the bulk operation of this epoch. `applies` receives whether
-    /// the record exists and its commit LSN, and decides whether to write. Does not wait for pages,
-    /// and does not suspend if `now` is true.
+    /// the record exists and its commit LSN, and decides whether to write.
     ///
     /// # Errors
-    /// Nothing has changed in that case.
+    /// Nothing of the write is done in that case. Earlier marks on the leaf may have been removed.
     #[expect(clippy::too_many_arguments, reason = "the parts of one write")]
-    pub(crate) async fn write_bulk<'v>(
+    pub(crate) fn write_bulk(
         &self,
+        mut leaf: LatchedLeaf<'_>,
         key: &[u8],
         value: Option<SlotValue<'_>>,
         epoch: u64,
-        now: bool,
-        view: impl Fn() -> View<'v>,
+        view: View<'_>,
         operation: &OperationGuard,
-        mut applies: impl FnMut(bool, Option<Lsn>) -> bool,
+        applies: impl FnOnce(bool, Option<Lsn>) -> bool,
     ) -> Result<BulkWriteResult, BulkWriteRefusal> {
-        let mut bytes = value.map(SlotValue::cell_bytes);
-        loop {
-            let room = bytes.map_or(LeafRoom::NONE, LeafRoom::value);
-            let latched = match now {
-                true => self.tree().try_latch(key, room),
-                false => self.tree().latch_if_in_memory(key, room).await,
-            };
-            let mut leaf =
-                latched.map_err(|why| BulkWriteRefusal::WouldSuspend(self.would_suspend(why)))?;
-            let slot = self.slot_for_bulk(&mut leaf, key, epoch, view(), operation);
-            let (exists, committed) = slot.map_err(|_| BulkWriteRefusal::Conflict)?;
-            if !applies(exists, committed) {
-                return Ok(BulkWriteResult::Not);
-            }
-            let target = target(&leaf, key, value);
-            let wanted = target.bytes();
-            if wanted.is_some_and(|wanted| wanted > self.max_pair_bytes()) {
+        debug_assert!(leaf.is_of(self.tree()), "latched by this table");
+        let slot = self.slot_for_bulk(&mut leaf, key, epoch, view, operation);
+        let (exists, committed) = slot.map_err(|_| BulkWriteRefusal::Conflict)?;
+        if !applies(exists, committed) {
+            return Ok(BulkWriteResult::Not);
+        }
+        let target = target(&leaf, key, value);
+        if let Some(bytes) = target.bytes() {
+            if bytes > self.max_pair_bytes() {
                 return Err(BulkWriteRefusal::TooLong);
             }
-            if wanted > bytes && !leaf.has_room_for(key, wanted.unwrap_or(0)) {
-                bytes = wanted;
-                continue;
+            if !leaf.has_room_for(key, bytes) {
+                return Err(BulkWriteRefusal::NoRoom(bytes));
             }
-            put(&mut leaf, key, &target);
-            leaf.set_bulk_epoch(epoch);
-            let is_sparse = value.is_none() && leaf.is_sparse();
-            drop(leaf);
-            if is_sparse {
-                self.tree().merge_if_in_memory(key);
-            }
-            return Ok(BulkWriteResult::Done {
-                gone: target.gone,
-                covers: target.before.is_some(),
-            });
         }
+        put(&mut leaf, key, &target);
+        leaf.set_bulk_epoch(epoch);
+        let is_sparse = value.is_none() && leaf.is_sparse();
+        drop(leaf);
+        if is_sparse {
+            self.tree().merge_if_in_memory(key);
+        }
+        Ok(BulkWriteResult::Done { gone: target.gone, covers: target.before.is_some() })
     }
 
     /// Removes the marks of earlier epochs from a leaf, and rolls back the record of `key`. Returns

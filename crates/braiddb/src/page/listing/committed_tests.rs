@@ -11,7 +11,7 @@ use crate::memory::MemoryCounters;
 use crate::page::bulk::BulkWriteRefusal;
 use crate::page::layout::MIN_PAGE_BYTES;
 use crate::page::space::PageSpace;
-use crate::page::table::{PagedTable, WriteDecision, WriteResult};
+use crate::page::table::{PagedTable, RecordBeforeWrite, WriteDecision, WriteResult};
 use crate::page::tree::LeafRoom;
 use crate::page::value::{LargeRef, SlotValue};
 use crate::page::versions::ChangeRef;
@@ -106,20 +106,18 @@ impl Bench {
         for (key, value) in writes {
             let operation = reclaim::enter();
             // SAFETY: active, or never decided.
-            let view = || unsafe { View::new(self.tail, name, &self.status) };
+            let view = unsafe { View::new(self.tail, name, &self.status) };
             let is_deletion = value.is_none();
-            let written = self.table.write(
-                &key,
-                value.as_ref().map(Value::as_slot),
-                view,
-                &operation,
-                |before| match is_deletion && !before.exists {
+            let slot = value.as_ref().map(Value::as_slot);
+            let leaf = run_now(self.table.latch(&key, slot.map(SlotValue::cell_bytes))).unwrap();
+            let written = self.table.write(leaf, &key, slot, view, &operation, |before| {
+                match is_deletion && !before.exists {
                     true => WriteDecision::Refuse(()),
                     false => WriteDecision::Push(0),
-                },
-            );
+                }
+            });
             // A write to a record with another transaction's undecided change is refused.
-            if let Ok(WriteResult::Pushed(change)) = run_now(written).unwrap() {
+            if let Ok(WriteResult::Pushed(change)) = written {
                 made.push((key, value, change));
             }
         }
@@ -171,15 +169,22 @@ impl Bench {
         for (key, value) in writes {
             let operation = reclaim::enter();
             // SAFETY: active, or never decided.
-            let view = || unsafe { View::new(self.tail, name, &self.status) };
+            let view = unsafe { View::new(self.tail, name, &self.status) };
             let is_deletion = value.is_none();
             let slot = value.as_ref().map(Value::as_slot);
-            let applies = |exists, _| exists || !is_deletion;
-            let written = self.table.write_bulk(&key, slot, epoch, true, view, &operation, applies);
-            match run_now(written) {
-                Ok(_) => made.push((key, value)),
-                Err(BulkWriteRefusal::Conflict | BulkWriteRefusal::TooLong) => {}
-                Err(BulkWriteRefusal::WouldSuspend(why)) => panic!("{why:?}"),
+            let mut bytes = slot.map(SlotValue::cell_bytes);
+            loop {
+                let (table, applies) = (&self.table, |exists, _| exists || !is_deletion);
+                let leaf = run_now(table.latch(&key, bytes)).unwrap();
+                match table.write_bulk(leaf, &key, slot, epoch, view, &operation, applies) {
+                    Ok(_) => made.push((key, value)),
+                    Err(BulkWriteRefusal::Conflict | BulkWriteRefusal::TooLong) => {}
+                    Err(BulkWriteRefusal::NoRoom(needed)) => {
+                        bytes = Some(needed);
+                        continue;
+                    }
+                }
+                break;
             }
         }
         match self.random.u8(..3) {
@@ -300,10 +305,11 @@ fn leaves_on_which_nothing_is_committed_are_looked_at_a_few_at_a_time() {
         let view_of = |name| unsafe { View::new(Lsn(100), name, &status) };
         for key in 0..2000_u64 {
             let (key, value) = (key.to_be_bytes(), SlotValue::Here(&[7; 8]));
-            let (operation, view) = (reclaim::enter(), || view_of(writer));
-            let written =
-                table.write(&key, Some(value), view, &operation, |_| WriteDecision::<()>::Push(0));
-            assert!(matches!(run_now(written).unwrap(), Ok(WriteResult::Pushed(_))));
+            let (operation, view) = (reclaim::enter(), view_of(writer));
+            let leaf = run_now(table.latch(&key, Some(value.cell_bytes()))).unwrap();
+            let push = |_: RecordBeforeWrite<'_>| WriteDecision::<()>::Push(0);
+            let written = table.write(leaf, &key, Some(value), view, &operation, push);
+            assert!(matches!(written, Ok(WriteResult::Pushed(_))));
         }
         let (leaves, mut looks) = (table.leaves() as usize, 1);
         assert!(leaves > 4 * RUN_SLOTS, "{leaves} leaves");

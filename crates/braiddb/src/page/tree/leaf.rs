@@ -135,6 +135,11 @@ impl LeafRoom {
         Self(Some(bytes))
     }
 
+    /// Room for a value of this many bytes, if any.
+    pub(crate) fn of(bytes: Option<usize>) -> Self {
+        Self(bytes)
+    }
+
     /// Returns whether a page has this room in addition to its reserved bytes.
     pub(super) fn is_on(self, page: ResidentPage<'_>, key: &[u8]) -> bool {
         self.0.is_none_or(|bytes| {
@@ -175,6 +180,11 @@ impl<'t> LatchedLeaf<'t> {
     /// Returns the page's id.
     pub(in crate::page) fn page_id(&self) -> PageId {
         self.page.id()
+    }
+
+    /// Returns whether the leaf belongs to a tree.
+    pub(in crate::page) fn is_of(&self, tree: &PageTree) -> bool {
+        std::ptr::eq(self.tree, tree)
     }
 
     /// Returns the slot of a key.

@@ -39,7 +39,8 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 pub(in crate::page) use cursor::PageCursor;
-pub(in crate::page) use leaf::{LatchedLeaf, LeafRoom, LeafView};
+pub(crate) use leaf::LatchedLeaf;
+pub(in crate::page) use leaf::{LeafRoom, LeafView};
 use stored::StoredRecords;
 pub(crate) use stored::StoredSize;
 

@@ -1,5 +1,7 @@
 //! Intents of writes.
 
+use super::error::OperationError;
+
 /// A write's precondition and the state that it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteIntent<'v> {
@@ -22,6 +24,15 @@ impl WriteIntent<'_> {
             WriteIntent::Insert(_) => !exists,
             WriteIntent::Put(_) => true,
             WriteIntent::Update(_) | WriteIntent::Delete | WriteIntent::Expire => exists,
+        }
+    }
+
+    /// The result of a write that does not apply.
+    pub(in crate::transaction) fn refusal(&self) -> Result<bool, OperationError> {
+        match self {
+            WriteIntent::Insert(_) => Err(OperationError::KeyExists),
+            WriteIntent::Update(_) => Err(OperationError::KeyNotFound),
+            WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => Ok(false),
         }
     }
 

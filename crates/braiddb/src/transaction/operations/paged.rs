@@ -14,8 +14,8 @@ use super::read::SeenRecord;
 use super::required_pages::RequiredPages;
 use super::value_view::FoundValue;
 use crate::page::{
-    ChainBase, ChangeRef, CopiedValue, PagedRecord, PagedTable, RecordBeforeWrite, WouldSuspend,
-    WriteDecision, WriteRefusal, WriteResult,
+    BulkWriteRefusal, ChainBase, ChangeRef, CopiedValue, LatchedLeaf, PagedRecord, PagedTable,
+    RecordBeforeWrite, WriteDecision, WriteRefusal, WriteResult,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
@@ -136,84 +136,77 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
-        let admitted = self.admit_page_change(intent).await;
-        if let Some(epoch) = self.bulk_epoch(table) {
-            // A closure may continue after this error and would lose records.
-            admitted.map_err(|error| self.fail_halfway(error))?;
-            return self.write_bulk(table, paged, key, intent, epoch).await;
-        }
-        admitted?;
+        let epoch = self.bulk_epoch(table);
+        // A closure may continue after an error of a bulk operation and would lose records.
+        let fail = |error| if epoch.is_some() { self.fail_halfway(error) } else { error };
+        self.admit_page_change(intent).await.map_err(fail)?;
         check_fits(paged, key)?;
-        self.join(table, paged)?;
-        let draft = self.draft(paged, intent.value()).await?;
-        let draft = draft.as_ref();
-        let value = intent.value().map(|value| slot_value(value, draft));
+        match epoch {
+            Some(_) => self.log_blocks_of_bulk().await.map_err(fail)?,
+            None => self.join(table, paged)?,
+        }
+        let mut draft = self.draft(paged, intent.value()).await?;
         let mut required = RequiredPages::new();
+        let mut room = None;
         loop {
             let operation = reclaim::enter();
-            let replaced = Cell::new(None);
-            let decide = |before: RecordBeforeWrite<'_>| {
-                // Read without suspension before the write: another operation may have created a
-                // savepoint while this one was suspended.
-                let keep = self.savepoints().newest_paged();
-                self.decide_write(table, key, (intent, draft), before, keep, &replaced)
-            };
-            let written = if required.are_held() {
-                paged.write_now(key, value, self.view(), &operation, decide)
+            let what = (intent, draft.as_ref());
+            let bytes = cell_bytes(what).max(room);
+            let latched = if required.are_held() {
+                paged.latch_now(key, bytes)
             } else {
                 sched::count_steps(1).await;
-                paged.write(key, value, || self.view(), &operation, decide).await
+                paged.latch(key, bytes).await
+            };
+            let why = match (latched, epoch) {
+                // Nothing suspends from here on.
+                (Ok(leaf), None) => {
+                    // Another operation may have created a savepoint while this one was suspended.
+                    let keep = self.savepoints().newest_paged();
+                    return self.write_on_leaf(table, (paged, leaf), key, what, keep, &operation);
+                }
+                (Ok(leaf), Some(epoch)) => {
+                    match self.write_bulk(table, (paged, leaf), key, what, epoch, &operation) {
+                        Ok(written) => return written,
+                        Err(BulkWriteRefusal::Conflict) => return Err(self.conflict_at(table, key)),
+                        Err(BulkWriteRefusal::NoRoom(bytes)) => room = Some(bytes),
+                        Err(BulkWriteRefusal::TooLong) => {
+                            required.release();
+                            drop(operation);
+                            let value = intent.value().expect("a deletion leaves none");
+                            draft = Some(self.write_draft(paged, value).await?);
+                        }
+                    }
+                    continue;
+                }
+                (Err(why), _) => why,
             };
             required.release();
-            match written {
-                // Nothing suspends from here on.
-                Ok(written) => {
-                    return self.finish_write(table, key, (intent, draft), written, replaced.get());
-                }
-                Err(why) => {
-                    drop(operation);
-                    let loaded = required.load(self, paged, why).await;
-                    loaded.map_err(|error| match intent {
-                        WriteIntent::Delete => self.refused_deletion(error),
-                        _ => error,
-                    })?;
-                }
-            }
+            drop(operation);
+            required.load(self, paged, why).await.map_err(|error| match intent {
+                WriteIntent::Delete if epoch.is_none() => self.refused_deletion(error),
+                _ => error,
+            })?;
         }
     }
 
-    /// Does what `write_paged` does, without suspension and so that it can be undone: the first
+    /// Writes to a record whose leaf is latched, and adds the write to the write set. The first
     /// `keep` writes to paged tables are not overwritten.
-    pub(super) fn write_paged_now(
+    pub(super) fn write_on_leaf(
         &self,
         table: &Records,
-        paged: &PagedTable,
+        (paged, leaf): (&PagedTable, LatchedLeaf<'_>),
         key: &[u8],
         what @ (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         keep: u32,
         operation: &OperationGuard,
-    ) -> Result<Result<bool, OperationError>, WouldSuspend> {
-        if let Err(error) = check_fits(paged, key).and_then(|()| self.join(table, paged)) {
-            return Ok(Err(error));
-        }
+    ) -> Result<bool, OperationError> {
         let replaced = Cell::new(None);
         let decide = |before: RecordBeforeWrite<'_>| {
             self.decide_write(table, key, what, before, keep, &replaced)
         };
         let value = intent.value().map(|value| slot_value(value, draft));
-        let written = paged.write_now(key, value, self.view(), operation, decide)?;
-        Ok(self.finish_write(table, key, what, written, replaced.get()))
-    }
-
-    /// Adds the outcome of a page write to the write set, and returns the write's result.
-    fn finish_write(
-        &self,
-        table: &Records,
-        key: &[u8],
-        (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
-        written: Result<WriteResult<Result<bool, OperationError>>, WriteRefusal>,
-        replaced: Option<u32>,
-    ) -> Result<bool, OperationError> {
+        let written = paged.write(leaf, key, value, self.view(), operation, decide);
         match written {
             Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
             Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
@@ -223,7 +216,7 @@ impl ActiveTransaction {
                 Ok(true)
             }
             Ok(WriteResult::Pushed(change)) => {
-                self.worker().discard_queued_for_removal(table.paged().expect("it was written"));
+                self.worker().discard_queued_for_removal(paged);
                 let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
                 let value = (value, draft.map(LargeDraft::large));
                 let writes = &mut *self.writes().borrow_mut();
@@ -231,7 +224,7 @@ impl ActiveTransaction {
                 writes.version_bytes +=
                     unsafe { change.get() }.memory_bytes() + value.0.len() as u64;
                 let (table, memory) = (RecordsRef::new(table), &self.engine().memory);
-                writes.push_paged(table, change, deleted, value, replaced, memory);
+                writes.push_paged(table, change, deleted, value, replaced.get(), memory);
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
             }
@@ -260,11 +253,7 @@ impl ActiveTransaction {
             if !matches!(before.base, ChainBase::Own(_)) {
                 self.note_key(table, key);
             }
-            return WriteDecision::Refuse(match intent {
-                WriteIntent::Insert(_) => Err(OperationError::KeyExists),
-                WriteIntent::Update(_) => Err(OperationError::KeyNotFound),
-                WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => Ok(false),
-            });
+            return WriteDecision::Refuse(intent.refusal());
         }
         if let Err(error) = self.check_not_doomed().and_then(|()| self.check_version_bytes()) {
             return WriteDecision::Refuse(Err(error));
@@ -338,6 +327,13 @@ impl ActiveTransaction {
             self.reads().note_key(RecordsRef::new(table), key);
         }
     }
+}
+
+/// The bytes of the cell that a write leaves on a page; `None` for a deletion.
+pub(super) fn cell_bytes(
+    (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
+) -> Option<usize> {
+    intent.value().map(|value| slot_value(value, draft).cell_bytes())
 }
 
 /// Checks that a record with this key fits on a page of its table.

@@ -58,11 +58,11 @@ impl ActiveTransaction {
             self.note_made(table, before.made);
             WriteDecision::Refuse(before.exists)
         };
-        let written = match paged.write_now(key, None, self.view(), operation, look) {
-            Ok(written) => written,
+        let leaf = match paged.latch_now(key, None) {
+            Ok(leaf) => leaf,
             Err(why) => return would_suspend(why),
         };
-        Ok(match written {
+        Ok(match paged.write(leaf, key, None, self.view(), operation, look) {
             Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
             Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
             Ok(WriteResult::Refused(true)) => {

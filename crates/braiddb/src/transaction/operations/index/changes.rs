@@ -21,13 +21,14 @@
 //! pages known to be needed together are loaded (`page/resident_set.rs`), and the write starts
 //! over.
 
+use std::iter;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::keys::{IndexKeyChange, changes, detached, inconsistent};
 use crate::log::Lsn;
-use crate::page::{HeldPages, PageNeeds, SlotValue, WouldSuspend};
+use crate::page::{HeldPages, PageNeeds, WouldSuspend};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{InstallBase, InstallRefusal, NotReady, Records, RecordsRef, Secondary};
@@ -35,8 +36,8 @@ use crate::sched::{self, Interleaved, WaitCause, run_now};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::write_intent::WriteIntent;
-use crate::transaction::operations::large::{LargeDraft, slot_value};
-use crate::transaction::operations::paged::check_fits;
+use crate::transaction::operations::large::LargeDraft;
+use crate::transaction::operations::paged::{cell_bytes, check_fits};
 use crate::transaction::operations::write_attempt::{
     FetchedValues, SeenBytes, VisibleRecord, WriteAttempt, WriteWait, all_prefetched, would_suspend,
 };
@@ -150,17 +151,16 @@ impl ActiveTransaction {
         are_held: bool,
     ) -> WriteAttempt<'t, bool> {
         // All gates are joined before anything is written.
-        for table in std::iter::once(table).chain(indexes.iter().map(|index| &**index.entries())) {
-            if let Err(error) = table.paged().map_or(Ok(()), |paged| self.join(table, paged)) {
-                return Ok(Err(error));
-            }
+        let mut tables = iter::once(table).chain(indexes.iter().map(|index| &**index.entries()));
+        let joined = tables
+            .try_for_each(|table| table.paged().map_or(Ok(()), |paged| self.join(table, paged)));
+        let fits = || table.paged().map_or(Ok(()), |paged| check_fits(paged, key));
+        if let Err(error) = joined.and_then(|()| fits()) {
+            return Ok(Err(error));
         }
         if let Some(paged) = table.paged() {
-            if let Err(error) = check_fits(paged, key) {
-                return Ok(Err(error));
-            }
-            let value = intent.value().map(|value| slot_value(value, draft));
-            if !are_held && let Err(why) = paged.prefetch_path(key, value).await {
+            // Prefetches the path, and splits the leaf if it lacks room.
+            if !are_held && let Err(why) = paged.latch(key, cell_bytes((intent, draft))).await {
                 return would_suspend(why);
             }
         }
@@ -192,7 +192,7 @@ impl ActiveTransaction {
             }
         };
         if !intent.applies(old.value.is_some()) {
-            // `write_now` returns the error. Only the transaction's own writes change what it sees.
+            // The write returns the error. Only the transaction's own writes change what it sees.
             let what = (intent, draft);
             return self.write_without_waiting(table, key, what, self.writes_to_keep(), &operation);
         }
@@ -458,11 +458,15 @@ impl ActiveTransaction {
         keep: u32,
         operation: &OperationGuard,
     ) -> WriteAttempt<'t, bool> {
-        match table.paged() {
-            Some(paged) => self
-                .write_paged_now(table, paged, key, what, keep, operation)
-                .or_else(would_suspend),
-            None => Ok(run_now(self.write_record(table, key, what.0))),
+        let Some(paged) = table.paged() else {
+            return Ok(run_now(self.write_record(table, key, what.0)));
+        };
+        if let Err(error) = check_fits(paged, key).and_then(|()| self.join(table, paged)) {
+            return Ok(Err(error));
+        }
+        match paged.latch_now(key, cell_bytes(what)) {
+            Ok(leaf) => Ok(self.write_on_leaf(table, (paged, leaf), key, what, keep, operation)),
+            Err(why) => would_suspend(why),
         }
     }
 }
@@ -474,7 +478,7 @@ async fn prefetch_entry_path(
     value: &[u8],
 ) -> Result<(), WouldSuspend> {
     if let Some(paged) = entries.paged() {
-        return paged.prefetch_path(key, Some(SlotValue::Here(value))).await;
+        return paged.latch(key, Some(value.len())).await.map(drop);
     }
     let operation = reclaim::enter();
     // Only prefetches what the write reads.
