@@ -62,7 +62,7 @@ pub(crate) struct Records {
     /// The transactions that may use the table: one of the constants above, or the transaction with
     /// the name in this stamp.
     users: AtomicU64,
-    /// The LSN at which it was dropped, if it was.
+    /// The LSN at which it was first dropped; the maximum if it was not.
     dropped_at: AtomicU64,
     /// Number of entries in the workers' lists that have its address.
     listed: AtomicU64,
@@ -105,7 +105,7 @@ impl Records {
             memory,
             store,
             users,
-            dropped_at: AtomicU64::new(0),
+            dropped_at: AtomicU64::new(u64::MAX),
             listed: AtomicU64::new(0),
             evicts,
             caches,
@@ -169,8 +169,9 @@ impl Records {
     /// A transaction that does not see this yet began before the next commit of the dropping
     /// transaction; [`Records::is_indexed`] gives the reason.
     pub(crate) fn drop_at(&self, lsn: Lsn) {
-        // Relaxed: `users` publishes it.
-        self.dropped_at.store(lsn.0, Ordering::Relaxed);
+        // Relaxed: `users` publishes it. A table may be dropped twice, and transactions between may
+        // not use it.
+        self.dropped_at.fetch_min(lsn.0, Ordering::Relaxed);
         // Release pairs with the Acquire in `may_be_used_by`.
         self.users.store(USABLE_BY_OLDER, Ordering::Release);
     }
@@ -380,8 +381,9 @@ impl Records {
     }
 }
 
-/// A table by address. Tables live as long as their engine, or as the aborting transaction that
-/// created them, or until nothing that has their address is left (`transaction/context/tables.rs`).
+/// A table by address. A table exists until its engine is dropped, or until the aborting transaction
+/// that created it has ended, or, if it is dropped, until nothing that has its address is left
+/// (`transaction/context/tables.rs`).
 /// So a transaction need not count its references to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordsRef(NonNull<Records>);

@@ -130,7 +130,7 @@ impl ActiveTransaction {
         if !self.mode().notes() || is_planted(Bug::UndoneWriteNotNoted) {
             return;
         }
-        // SAFETY: tables live as long as the engine, which `self` holds.
+        // SAFETY: tables that an active transaction has used exist.
         let (table, key) = (unsafe { write.table.get() }, writes.key(write));
         if write.existed() {
             self.note_record(table, write.rid, key);
@@ -142,8 +142,8 @@ impl ActiveTransaction {
     /// Does what `note_undone` does, for paged tables.
     fn note_undone_on_pages(&self, undone: &[PagedWrite]) {
         for write in undone {
-            // SAFETY: tables live as long as the engine, which `self` holds; the transaction's own
-            // changes are not retired yet.
+            // SAFETY: tables that an active transaction has used exist; its own changes are not
+            // retired yet.
             let (table, (_, key)) = unsafe { (write.table.get(), write.change.record()) };
             self.note_key(table, key);
         }
@@ -166,8 +166,7 @@ impl ActiveTransaction {
     /// Queues the removal of large values that undone writes left.
     pub(super) fn discard_values(&self, undone: &[PagedWrite]) {
         for (write, large) in undone.iter().filter_map(|write| Some((write, write.large?))) {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             let paged = unsafe { write.table.get() }.paged().expect("a write to a paged table");
             self.worker()
                 .discard(paged.large().expect("the table stores large values").clone(), large);
@@ -181,7 +180,7 @@ impl ActiveTransaction {
         write: &Write,
         operation: &OperationGuard,
     ) {
-        // SAFETY: tables live as long as the engine, which `self` holds.
+        // SAFETY: tables that an active transaction has used exist.
         let table = unsafe { write.table.get() };
         if write.base().is_none() {
             // The record was never committed: its key is removed before its id is freed.
@@ -216,8 +215,8 @@ fn restore_replaced(writes: &mut WriteSet, keep: usize, most: usize) {
         let ReplacedWrite { table, version, position, kind } =
             writes.replaced.pop().expect("there are more than are kept");
         let (rid, undone) = writes.restore(position, version, kind);
-        // SAFETY: tables live as long as the engine, which the transaction holds; it installed
-        // `undone` in place of `version`. From then on `undone` is in no list.
+        // SAFETY: tables that an active transaction has used exist; it installed `undone` in
+        // place of `version`. From then on `undone` is in no list.
         unsafe {
             table.get().restore_previous(rid, undone, version);
             table.get().retire_version(undone);

@@ -49,8 +49,8 @@ impl WorkerTransactions {
     /// A transaction of this worker wrote the change and stamped it aborted.
     unsafe fn try_roll_back(&self, one: RecentChange) -> bool {
         let engine = self.engine();
-        // SAFETY: tables live as long as the engine, or as the queued changes, which are not
-        // retired yet.
+        // SAFETY: tables that an ending transaction has used, and those of queued changes,
+        // exist; the change is not retired yet.
         let (table, (_, key)) = unsafe { (one.table.get(), one.change.record()) };
         let paged = table.paged().expect("a write to a paged table");
         let Ok(cleanup) = paged.roll_back(key, &engine.status) else { return false };

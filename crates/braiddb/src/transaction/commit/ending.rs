@@ -246,7 +246,7 @@ fn retire_some_replaced(writes: &mut WriteSet, most: usize) -> bool {
         let Some(ReplacedWrite { table, version, .. }) = writes.replaced.pop() else { break };
         // SAFETY: unlinked when it was replaced, freed only by the retirement below.
         unsafe { version.get() }.set_stamp(Stamp::ABORTED);
-        // SAFETY: tables live as long as the engine; the version was in the list.
+        // SAFETY: tables that an ending transaction has used exist; the version was in the list.
         unsafe { table.get().retire_version(version) };
     }
     writes.replaced.is_empty()

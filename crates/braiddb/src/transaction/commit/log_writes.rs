@@ -122,7 +122,7 @@ fn append(
         WriteKind::Delete => RecordKind::Delete,
         WriteKind::Void => return,
     };
-    // SAFETY: tables live as long as the engine.
+    // SAFETY: tables that an active transaction has used exist.
     let table = unsafe { write.table.get() }.id;
     let (key, value) = (writes.key(write), writes.value(write));
     let lsn = block.append_inline((table, kind), write.rid, key, value, instructions);
@@ -134,7 +134,7 @@ fn append_paged(block: &mut Reservation<'_>, writes: &WriteSet, write: &PagedWri
         return;
     }
     let kind = if write.deleted { RecordKind::DeleteByKey } else { RecordKind::PutByKey };
-    // SAFETY: tables live as long as the engine.
+    // SAFETY: tables that an active transaction has used exist.
     let table = unsafe { write.table.get() }.id;
     block.append(table, kind, Rid::new(0), writes.paged_key(write), writes.paged_value(write));
 }

@@ -131,7 +131,7 @@ pub(crate) struct Engine {
     budget: Option<Arc<Budget>>,
     /// See [`EngineOptions`].
     pub(in crate::transaction) shed_beyond: Option<usize>,
-    pub(in crate::transaction) tables: Tables,
+    pub(in crate::transaction) tables: Arc<Tables>,
     /// Held shared by blocking calls that use the log's files.
     files_usable: RwLock<bool>,
     /// Garbage and unfinished rollbacks of workers that have stopped.
@@ -198,7 +198,7 @@ impl Engine {
             failure: Arc::default(),
             planted_panic: PlantedPanic::default(),
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
-            tables: Tables::new(),
+            tables: Arc::new(Tables::new()),
             files_usable: RwLock::new(true),
             leftovers: Mutex::default(),
             drained: AtomicU32::new(0),

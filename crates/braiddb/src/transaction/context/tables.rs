@@ -1,6 +1,6 @@
 //! The tables of a database by id, from their creation on.
 //!
-//! Invariants: a table stays listed as long as its engine, with two exceptions. If its creator
+//! Invariants: a table stays listed until its engine is dropped, with two exceptions. If its creator
 //! aborts, it is removed and its id is reused, since nothing committed refers to it. A dropped table
 //! is removed once no other task has its address. An id belongs to one table at a time. Once
 //! something of that table was committed, the id is never reused, not even after a restart:
@@ -12,12 +12,12 @@
 //!
 //! | holder | until |
 //! |---|---|
-//! | transactions that used it, and those that deleted its records | no begin stamp in use is as old |
+//! | transactions that used it, and those that deleted its records; all have committed before the table is queued | no begin stamp in use is as old |
 //! | lists of deleted records, of deferred rollbacks and of leaves to clean up; changes made for bulk operations | each is processed; the table counts them |
 //! | retired record ids | each id is free again |
 //! | lists of recent commits to paged tables | each worker has collected the changes of commits as old as the transactions above |
 //! | lists of superseded versions | never used: only the pruner follows that address, and it ignores versions superseded before a horizon that a worker acted on. Each record was reclaimed under such a horizon |
-//! | turns and operations in progress | the epochs of `reclaim` have passed |
+//! | turns and operations in progress | the epochs of `reclaim` have passed. Meanwhile a turn may have put an entry with the address into a counted list, so the count is read again |
 //!
 //! All other users have a reference. Until the last handle is dropped, a table's memory remains.
 
@@ -36,12 +36,14 @@ use crate::sync::{Mutex, RwLock};
 pub(in crate::transaction) struct Tables {
     list: RwLock<TableList>,
     hand: Mutex<ClockHand>,
-    /// Dropped tables without records to be freed, and the LSN after the last transactions that used
-    /// them.
-    dropped: Mutex<VecDeque<(Lsn, Arc<Records>)>>,
+    /// Dropped tables without records that are not freed yet.
+    dropped: Mutex<VecDeque<TableToFree>>,
     /// Number of those.
     dropped_count: AtomicUsize,
 }
+
+/// A dropped table without records, and the LSN after the last transactions that used it.
+pub(in crate::transaction) type TableToFree = (Lsn, Arc<Records>);
 
 /// Position of eviction's clock hand.
 #[derive(Debug)]
@@ -104,7 +106,8 @@ impl Tables {
         existing.insert(CATALOG.0);
         let gone = {
             let list = &mut *self.list.write();
-            list.next = existing.last().map_or(list.next, |last| list.next.max(last + 1));
+            list.next =
+                existing.last().map_or(list.next, |last| list.next.max(last.saturating_add(1)));
             list.unused.extend(existing);
             let listed = std::mem::take(&mut list.by_id);
             let (kept, gone) = listed.into_iter().partition(|(id, _)| list.unused.remove(id));
@@ -181,28 +184,45 @@ impl Tables {
         self.dropped_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Removes the dropped table that was queued first, if nothing has its address without a
-    /// reference, except turns and operations in progress. No begin stamp in use is before `oldest`.
-    /// `is_collected` returns whether all changes of commits until an LSN were collected.
+    /// Takes the dropped table that was queued first, if no begin stamp in use, of which the oldest
+    /// is given, is as old as its transactions. The caller frees it with [`Self::free`] once the
+    /// epochs of `reclaim` have passed. `is_collected` returns whether all changes of commits until
+    /// an LSN were collected. The inner result is `None` if the table is used and was queued last.
     pub(in crate::transaction) fn take_unused(
         &self,
         oldest: Lsn,
         is_collected: impl Fn(Lsn) -> bool,
-    ) -> Option<Arc<Records>> {
-        let is_unused = |(used_until, table): &mut (Lsn, Arc<Records>)| {
-            let has_no_user =
-                || table.is_unused() && (table.paged().is_none() || is_collected(*used_until));
-            *used_until < oldest && (has_no_user() || is_planted(Bug::DroppedTableFreedEarly))
-        };
-        let (_, table) = self.dropped.lock().pop_front_if(is_unused)?;
+    ) -> Option<Option<TableToFree>> {
+        let mut queue = self.dropped.lock();
+        let taken = queue.pop_front_if(|(used_until, _)| *used_until < oldest)?;
+        let (used_until, table) = &taken;
+        let is_unused = (table.paged().is_none() || is_collected(*used_until)) && table.is_unused();
+        if !is_unused && !is_planted(Bug::DroppedTableFreedEarly) {
+            queue.push_back(taken);
+            return Some(None);
+        }
+        drop(queue);
         // Relaxed: a hint, see `free_later`.
         self.dropped_count.fetch_sub(1, Ordering::Relaxed);
+        self.remove(&taken.1);
+        Some(Some(taken))
+    }
+
+    /// Frees a table from [`Self::take_unused`] after the epochs of `reclaim` have passed; queues it
+    /// again if a turn that was in progress put its address into a list.
+    pub(in crate::transaction) fn free(&self, (used_until, table): TableToFree) {
+        if !table.is_unused() && !is_planted(Bug::DroppedTableFreedEarly) {
+            return self.free_later(used_until, table);
+        }
+        assert!(table.is_unused(), "nothing uses table {} any more", table.id.0);
+    }
+
+    fn remove(&self, table: &Arc<Records>) {
         let list = &mut *self.list.write();
         // A recovered table may be listed under the same id.
-        if list.by_id.get(&table.id.0).is_some_and(|listed| Arc::ptr_eq(listed, &table)) {
+        if list.by_id.get(&table.id.0).is_some_and(|listed| Arc::ptr_eq(listed, table)) {
             list.by_id.remove(&table.id.0);
         }
-        Some(table)
     }
 
     /// The next table, and the number of its entries, that the clock's hand passes over: one table
@@ -242,6 +262,7 @@ impl TableList {
 mod tests {
     use super::*;
     use crate::memory::MemoryCounters;
+    use crate::version::StatusTable;
 
     fn add(tables: &Tables, memory: &Arc<MemoryCounters>, records: u64) -> Arc<Records> {
         let id = tables.take_id();
@@ -269,6 +290,41 @@ mod tests {
             }
             assert_eq!(seen, bounds);
         }
+    }
+
+    /// A turn that was in progress when the table was taken may still use its address.
+    #[test]
+    fn a_dropped_table_that_is_listed_meanwhile_is_not_freed() {
+        let (tables, memory) = (Tables::new(), Arc::new(MemoryCounters::new()));
+        let table = add(&tables, &memory, 0);
+        let freed = Arc::downgrade(&table);
+        table.drop_at(Lsn::ZERO);
+        table.count_listed();
+        tables.free_later(Lsn(7), table);
+        assert!(tables.take_unused(Lsn(7), |_| true).is_none(), "a transaction may use it");
+        assert_eq!(tables.take_unused(Lsn(8), |_| true).map(|taken| taken.is_some()), Some(false));
+        freed.upgrade().unwrap().uncount_listed();
+        let taken = tables.take_unused(Lsn(8), |_| true).flatten().expect("it is not used");
+        taken.1.count_listed();
+        tables.free(taken);
+        assert!(tables.has_dropped());
+        freed.upgrade().unwrap().uncount_listed();
+        let taken = tables.take_unused(Lsn(8), |_| true).flatten().expect("it is not used");
+        tables.free(taken);
+        assert!(!tables.has_dropped() && freed.upgrade().is_none());
+    }
+
+    /// A staged table may be discarded twice. A transaction that began in between may not use it, as
+    /// the first call has already waited for older transactions.
+    #[test]
+    fn a_table_that_is_dropped_twice_admits_no_later_transactions() {
+        let (tables, memory) = (Tables::new(), Arc::new(MemoryCounters::new()));
+        let table = add(&tables, &memory, 0);
+        let transaction = StatusTable::new(1, 1).begin(0, 0);
+        table.drop_at(Lsn(5));
+        table.drop_at(Lsn(9));
+        assert!(table.may_be_used_by(transaction, Lsn(5)));
+        assert!(!table.may_be_used_by(transaction, Lsn(7)));
     }
 
     #[test]

@@ -178,8 +178,8 @@ impl WorkerTransactions {
     /// Leaves the gates of paged tables that an ended transaction had joined.
     fn leave_gates(&self, joined: &mut SmallVec<[RecordsRef; 4]>) {
         for table in joined.drain(..) {
-            // SAFETY: tables live as long as the engine. A table whose creation is rolled back is
-            // retired, and not freed before this thread's next turn.
+            // SAFETY: tables that an ending transaction has used exist. A table whose creation is
+            // rolled back is retired, and not freed before this thread's next turn.
             let paged = unsafe { table.get() }.paged().expect("only paged tables are joined");
             paged.bulk().gate.leave(self.number);
         }

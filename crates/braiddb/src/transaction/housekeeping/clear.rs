@@ -72,8 +72,10 @@ pub(crate) async fn forget_dropped(
 ) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
     let used_until = worker.engine().log.tail();
-    delete_row(row).await?;
-    worker.engine().tables.free_later(used_until, records);
+    // If another task deletes the row, it queues the table after its own transactions.
+    if delete_row(row).await? {
+        worker.engine().tables.free_later(used_until, records);
+    }
     Ok(())
 }
 
@@ -121,10 +123,11 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
 
 /// Deletes a catalog row if it is still the same. Another task may delete it too, and then a table
 /// of the same name may be created. If the database closes first, the next opening finishes this.
+/// Returns whether it has deleted the row.
 ///
 /// # Errors
 /// Those of [`clear_dropped`].
-async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
+async fn delete_row(row: &CatalogRow) -> Result<bool, OperationError> {
     let worker = WorkerTransactions::current();
     let (mut yielded, mut refused) = (YieldedToPriority::default(), 0);
     while !worker.engine().checkpoints.stopping() {
@@ -137,17 +140,18 @@ async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
             Err(OperationError::YieldedToPriority) => {
                 worker.wait_for_priority_token(&mut yielded).await
             }
-            gone => return gone,
+            deleted => return deleted,
         }
     }
-    Ok(())
+    Ok(false)
 }
 
-/// Deletes a catalog row, unless another row has replaced it.
+/// Deletes a catalog row, unless it is gone or another row has replaced it. Returns whether it has
+/// deleted the row.
 async fn delete_row_once(
     worker: &Rc<WorkerTransactions>,
     row: &CatalogRow,
-) -> Result<(), OperationError> {
+) -> Result<bool, OperationError> {
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let now = transaction.get(&row.catalog, &row.key).await?;
     let still_there = now.is_some_and(|now| now.bytes() == row.value);
@@ -155,7 +159,7 @@ async fn delete_row_once(
         transaction.write_record(&row.catalog, &row.key, WriteIntent::Delete).await?;
     }
     transaction.commit().await?;
-    Ok(())
+    Ok(still_there)
 }
 
 /// Deletes the next records of a table in one transaction; see [`ActiveTransaction::delete_next`].

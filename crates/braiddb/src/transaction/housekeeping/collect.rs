@@ -117,11 +117,14 @@ impl WorkerTransactions {
         for _ in 0..FREED_PER_TURN {
             let is_collected =
                 |until| engine.recent.iter().all(|one| one.commits.lock().has_none_until(until));
-            let Some(table) = engine.tables.take_unused(oldest, is_collected) else { break };
-            reclaim::retire_with(move || {
-                assert!(table.is_unused(), "nothing uses table {} any more", table.id.0);
-                drop(table);
-            });
+            match engine.tables.take_unused(oldest, is_collected) {
+                None => break,
+                Some(None) => {}
+                Some(Some(dropped)) => {
+                    let tables = engine.tables.clone();
+                    reclaim::retire_with(move || tables.free(dropped));
+                }
+            }
         }
     }
 
@@ -155,8 +158,7 @@ impl WorkerTransactions {
             let Some(one) = due else { break };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
             collect(one);
-            // SAFETY: listed until now, and counted, so its table exists. A table that is removed
-            // from now on is freed after this turn.
+            // SAFETY: listed until now, and counted, so its table exists until the end of this turn.
             unsafe { one.table.get() }.uncount_listed();
         }
         self.release_chains(left);

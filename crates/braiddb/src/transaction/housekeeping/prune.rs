@@ -153,7 +153,7 @@ impl WorkerTransactions {
         let evicted = all.iter().filter(|one| one.cut.header.is_some()).count();
         self.counters().evicted.add(evicted as u64);
         self.counters().versions_pruned.add((all.len() - evicted) as u64);
-        // SAFETY: tables live as long as the engine.
+        // SAFETY: each was superseded after a horizon, so its table exists (`tables.rs`).
         let table = |one: &SupersededVersion| unsafe { one.table.get() }.id;
         // By id, not by address: a simulated schedule must be repeatable.
         all.sort_unstable_by_key(|one| (table(one), one.rid, Reverse(one.superseded)));
@@ -161,10 +161,10 @@ impl WorkerTransactions {
         for chain in all.chunk_by(|a, b| (a.table, a.rid) == (b.table, b.rid)) {
             cuts.clear();
             cuts.extend(chain.iter().map(|one| one.cut));
-            // SAFETY: tables live as long as the engine. The versions may be freed only by this
-            // worker, and are still linked, since only their owner cuts them out. A listed reader,
-            // for which the chain is complete while `pruning` lasts, steps over them, or sees those
-            // with a header.
+            // SAFETY: each was superseded after a horizon, so its table exists (`tables.rs`). They may
+            // be freed only by this worker, and are still linked, since only their owner cuts them
+            // out. A listed reader, for which the chain is complete while `pruning` lasts, steps over
+            // them, or sees those with a header.
             unsafe { chain[0].table.get().prune(chain[0].rid, &cuts, pruning) };
         }
     }

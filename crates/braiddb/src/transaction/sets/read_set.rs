@@ -103,8 +103,8 @@ impl NamedKeys {
 
     /// Names keys that a transaction read.
     fn read(table: RecordsRef, keys: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
-        // SAFETY: tables live as long as the engine, which the transaction with this read set
-        // holds, or belong to that transaction.
+        // SAFETY: the transaction with this read set is active, and tables that it has used
+        // exist.
         Self::between(unsafe { table.get() }, keys)
     }
 }

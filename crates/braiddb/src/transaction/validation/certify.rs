@@ -68,8 +68,7 @@ impl ActiveTransaction {
         let (points, operation) = (self.reads().all_points(), reclaim::enter());
         let (view, points) = (self.view(), &points[start..end]);
         let table = |point: &ReadPoint| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             unsafe { point.table.get() }
         };
         // The records of a small read set are still cached.
@@ -98,8 +97,7 @@ impl ActiveTransaction {
     fn certify_part(&self, number: usize, until: Lsn) -> Result<(), NamedKeys> {
         let operation = reclaim::enter();
         let unchanged = self.reads().with_projection(number, |point, same| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             let table = unsafe { point.table.get() };
             if table.is_unchanged(point.rid, self.view(), until, &operation) {
                 return true;
@@ -121,8 +119,7 @@ impl ActiveTransaction {
         let operation = reclaim::enter();
         let reads = self.reads();
         let cursor = reads.with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             let table = unsafe { table.get() };
             (table, table.index.cursor(low, high, false))
         });

@@ -164,8 +164,7 @@ impl ActiveTransaction {
         look: impl FnOnce(TableId, &PagedTable, Bound<&[u8]>, Bound<&[u8]>) -> T,
     ) -> Option<T> {
         let shown = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             let table = unsafe { table.get() };
             table.paged().map(|paged| look(table.id, paged, low, high))
         });

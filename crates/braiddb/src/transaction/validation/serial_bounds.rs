@@ -98,8 +98,7 @@ impl ActiveTransaction {
             net.await_readers(self.worker().number(), bounds.commit);
         }
         for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             let table = unsafe { write.table.get() };
             bounds.comes_after(table.latest_reader(write.rid));
             if !write.existed() {
@@ -123,14 +122,12 @@ impl ActiveTransaction {
         };
         for number in 0..reads.points() {
             let point = reads.all_points()[number];
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             look(unsafe { point.table.get() }, point.rid, BoundingRead::Point(number));
         }
         for number in 0..reads.projections() {
             reads.with_projection(number, |point, _| {
-                // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-                // transaction.
+                // SAFETY: tables that an active transaction has used exist.
                 look(unsafe { point.table.get() }, point.rid, BoundingRead::Part(number));
             });
         }
@@ -141,8 +138,7 @@ impl ActiveTransaction {
         }
         for number in 0..reads.ranges() {
             reads.with_range(number, |table, _, _| {
-                // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-                // transaction.
+                // SAFETY: tables that an active transaction has used exist.
                 let table = unsafe { table.get() };
                 bounds.comes_after(table.latest_reclaimed());
                 table.note_range_reader(bounds.commit);
@@ -158,8 +154,7 @@ impl ActiveTransaction {
         mut each: impl FnMut(&Records, Rid),
     ) {
         let cursor = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
+            // SAFETY: tables that an active transaction has used exist.
             let table = unsafe { table.get() };
             (table, table.index.cursor(low, high, false))
         });
@@ -175,8 +170,7 @@ impl ActiveTransaction {
         let writes = self.writes().borrow();
         let write =
             writes.writes().first().expect("one that read nothing and wrote nothing passes");
-        // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-        // transaction.
+        // SAFETY: tables that an active transaction has used exist.
         NamedKeys::record(unsafe { write.table.get() }, writes.key(write))
     }
 }
