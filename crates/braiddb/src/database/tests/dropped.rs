@@ -1,8 +1,13 @@
 //! Dropped tables are freed once nothing can hold them.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
+
 use pollster::block_on;
 
-use super::super::{Database, Error, IndexOptions, Options, Table, TableOptions, Transaction};
+use super::super::{
+    Database, Error, IndexOptions, Options, Table, TableOptions, Transaction, Tuning,
+};
 use crate::common::{Watched, with_limit};
 use crate::transaction::Durability;
 
@@ -84,4 +89,39 @@ fn dropped_tables_and_indexes_are_freed() {
 #[test]
 fn dropped_paged_tables_and_indexes_are_freed() {
     assert_freed(TableOptions::default().paged());
+}
+
+/// With few frames, leaves that become empty have neighbours on disk, so cleaning them up is put off.
+/// Snapshots delay the collection of changes.
+#[test]
+fn dropped_paged_tables_with_pages_on_disk_are_freed() {
+    with_limit(LIMIT, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let tuning = Tuning::default().page_frames(Some(16)).page_bytes(4096);
+        let options = Options::default().workers(2).durability(Durability::Relaxed).tuning(tuning);
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        for round in 0..40 {
+            let name = format!("table {round}");
+            let created = name.clone();
+            let fill = async move |tx: &Transaction| {
+                let kind = TableOptions::default().paged();
+                let table: Table<u64, [u8]> = tx.create_table_with(&created, kind).await?;
+                for key in 0..RECORDS {
+                    tx.put(&table, &key, &[7; 100]).await?;
+                }
+                Ok(())
+            };
+            db.run_blocking(fill).unwrap();
+            let snapshot = block_on(db.snapshot()).unwrap();
+            let mut dropping = pin!(db.drop_table(&name));
+            // The drop waits for the snapshot, which began before it.
+            assert!(dropping.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(snapshot);
+            block_on(dropping).unwrap();
+        }
+        while db.shared.engine.tables().len() > 1 {
+            std::thread::yield_now();
+        }
+        db.close().unwrap();
+    });
 }

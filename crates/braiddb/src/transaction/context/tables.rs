@@ -12,7 +12,7 @@
 //!
 //! | holder | until |
 //! |---|---|
-//! | transactions that used it, and those that deleted its records; all have committed before the table is queued | no begin stamp in use is as old |
+//! | transactions that used it, and those that deleted its records; all have ended before the table is queued | no begin stamp in use is as old |
 //! | lists of deleted records, of deferred rollbacks and of leaves to clean up; changes made for bulk operations | each is processed; the table counts them |
 //! | retired record ids | each id is free again |
 //! | lists of recent commits to paged tables | each worker has collected the changes of commits as old as the transactions above |
@@ -187,25 +187,25 @@ impl Tables {
     /// Takes the dropped table that was queued first, if no begin stamp in use, of which the oldest
     /// is given, is as old as its transactions. The caller frees it with [`Self::free`] once the
     /// epochs of `reclaim` have passed. `is_collected` returns whether all changes of commits until
-    /// an LSN were collected. The inner result is `None` if the table is used and was queued last.
+    /// an LSN were collected. Queues a table that is used last, so that it does not delay others.
     pub(in crate::transaction) fn take_unused(
         &self,
         oldest: Lsn,
         is_collected: impl Fn(Lsn) -> bool,
-    ) -> Option<Option<TableToFree>> {
+    ) -> Option<TableToFree> {
         let mut queue = self.dropped.lock();
         let taken = queue.pop_front_if(|(used_until, _)| *used_until < oldest)?;
         let (used_until, table) = &taken;
         let is_unused = (table.paged().is_none() || is_collected(*used_until)) && table.is_unused();
         if !is_unused && !is_planted(Bug::DroppedTableFreedEarly) {
             queue.push_back(taken);
-            return Some(None);
+            return None;
         }
         drop(queue);
         // Relaxed: a hint, see `free_later`.
         self.dropped_count.fetch_sub(1, Ordering::Relaxed);
         self.remove(&taken.1);
-        Some(Some(taken))
+        Some(taken)
     }
 
     /// Frees a table from [`Self::take_unused`] after the epochs of `reclaim` have passed; queues it
@@ -302,14 +302,14 @@ mod tests {
         table.count_listed();
         tables.free_later(Lsn(7), table);
         assert!(tables.take_unused(Lsn(7), |_| true).is_none(), "a transaction may use it");
-        assert_eq!(tables.take_unused(Lsn(8), |_| true).map(|taken| taken.is_some()), Some(false));
+        assert!(tables.take_unused(Lsn(8), |_| true).is_none(), "a list has its address");
         freed.upgrade().unwrap().uncount_listed();
-        let taken = tables.take_unused(Lsn(8), |_| true).flatten().expect("it is not used");
+        let taken = tables.take_unused(Lsn(8), |_| true).expect("it is not used");
         taken.1.count_listed();
         tables.free(taken);
         assert!(tables.has_dropped());
         freed.upgrade().unwrap().uncount_listed();
-        let taken = tables.take_unused(Lsn(8), |_| true).flatten().expect("it is not used");
+        let taken = tables.take_unused(Lsn(8), |_| true).expect("it is not used");
         tables.free(taken);
         assert!(!tables.has_dropped() && freed.upgrade().is_none());
     }

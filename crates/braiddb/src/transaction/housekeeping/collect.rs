@@ -117,14 +117,9 @@ impl WorkerTransactions {
         for _ in 0..FREED_PER_TURN {
             let is_collected =
                 |until| engine.recent.iter().all(|one| one.commits.lock().has_none_until(until));
-            match engine.tables.take_unused(oldest, is_collected) {
-                None => break,
-                Some(None) => {}
-                Some(Some(dropped)) => {
-                    let tables = engine.tables.clone();
-                    reclaim::retire_with(move || tables.free(dropped));
-                }
-            }
+            let Some(dropped) = engine.tables.take_unused(oldest, is_collected) else { break };
+            let tables = engine.tables.clone();
+            reclaim::retire_with(move || tables.free(dropped));
         }
     }
 
