@@ -1,5 +1,17 @@
 //! Transaction closures and how they use tables.
 //!
+//! | wanted | call |
+//! |---|---|
+//! | one operation | [`Database::get`](crate::Database::get), [`put`](crate::Database::put) and others; [one call](super::results) that reads and writes |
+//! | several operations, which take effect together | [`Database::run`](crate::Database::run), or [`run_on`](crate::Database::run_on) with borrowed tables |
+//! | the same with an error type of the program | [`Database::try_run`](crate::Database::try_run) |
+//! | the same in a program without async code | [`Database::run_blocking`](crate::Database::run_blocking) |
+//! | another isolation level, only reads, fewer attempts | [`Database::transaction`](crate::Database::transaction), then `run` |
+//! | several requests of a client in one transaction | [`Database::begin`](crate::Database::begin): [sessions](super::sessions) |
+//! | many reads of one state | [`Database::snapshot`](crate::Database::snapshot): [snapshots](super::snapshots) |
+//! | very many writes | [bulk](super::bulk) |
+//! | a stream of small transactions at the highest rate | [`Database::run_source`](crate::Database::run_source) |
+//!
 //! A transaction is a closure that may run more than once, on a thread of the database. The closure
 //! must therefore own the values it uses. [`Database::run_on`](crate::Database::run_on) clones the
 //! given tables for the closure, which is cheap:

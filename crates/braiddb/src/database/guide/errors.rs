@@ -55,3 +55,15 @@
 //!   Too many transactions use the same records; try again later.
 //! - [`Error::CommitUnknown`](crate::Error::CommitUnknown) means that the disk failed during the
 //!   commit. The transaction may be present after the next opening; check before you repeat it.
+//!
+//! Every other error is described at its variant: what was written, and the remedy. Its message names
+//! the remedy, too. [`Error::kind`](crate::Error::kind) groups the errors by what a program does:
+//!
+//! | [`kind`](crate::ErrorKind) | errors | what to do |
+//! |---|---|---|
+//! | `Retry` | `Conflict`, `NotSerializable`, `Busy`, `Overloaded` | call again later, after a pause that grows |
+//! | `Call` | `KeyExists`, `KeyNotFound`, `UniqueViolation`, `TableNotFound`, `TableExists`, `Options`, `Directory`, `Index`, `Changes`, `Misuse`, `Panicked` | correct the program or its input; answer the client, do not retry |
+//! | `Data` | `Corrupt`, `Decode` | stop writing, run [`check`](crate::Database::check), restore from a [backup](super::backup) |
+//! | `Machine` | `DiskFull`, `MemoryFull`, `Io` | alert the operator; reads continue, and after `DiskFull` writes do once space is free |
+//! | `Unknown` | `CommitUnknown` | open the database again, and read what the transaction wrote |
+//! | `Ended` | `TransactionEnded`, `Outdated`, `Closed`, `Failed` | begin another transaction, or open the database again |

@@ -6,9 +6,11 @@
 //! | [`errors`] | errors in closures, and the engine errors that a service handles |
 //! | [`results`] | pages of results; conditional writes in one call |
 //! | [`keys`] | your own types as keys |
+//! | [`indexes`] | finding records by other keys than their own |
 //! | [`changing_types`] | changing the type of stored values |
 //! | [`reading_in_place`] | rows that are read without a copy |
 //! | [`executors`] | tokio and other executors; cancellation and deadlines |
+//! | [`savepoints`] | undoing a part of a transaction |
 //! | [`sessions`] | transactions that span requests |
 //! | [`snapshots`] | one consistent state of the database for reports and exports |
 //! | [`read_only`] | reading a database that a service has open |
@@ -16,7 +18,10 @@
 //! | [`expiry`] | records that expire: sessions, caches, locks |
 //! | [`bulk`] | loading tables, and changing or deleting very many records |
 //! | [`operation`] | monitoring a database, and shutting it down |
+//! | [`backup`] | backups while transactions run, and restoring one |
+//! | [`testing`] | a database for each test |
 
+pub mod backup;
 pub mod bulk;
 pub mod change_feed;
 pub mod changing_types;
@@ -24,10 +29,13 @@ pub mod closures;
 pub mod errors;
 pub mod executors;
 pub mod expiry;
+pub mod indexes;
 pub mod keys;
 pub mod operation;
 pub mod read_only;
 pub mod reading_in_place;
 pub mod results;
+pub mod savepoints;
 pub mod sessions;
 pub mod snapshots;
+pub mod testing;
