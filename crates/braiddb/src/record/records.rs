@@ -411,16 +411,12 @@ impl RecordsRef {
 impl Drop for Records {
     fn drop(&mut self) {
         self.memory.remove_array_bytes(self.rids.entry_bytes());
-        for number in 0..self.rids.handed_out() {
-            let mut entry = match self.array.load(Rid::new(number)) {
-                IndirectionEntry::Version(version) => Some(version),
-                IndirectionEntry::Address(_) | IndirectionEntry::Empty | IndirectionEntry::Dead => {
-                    None
-                }
-            };
+        // The ids of a dropped table are free, and their entries empty.
+        let ids = if self.rids.in_use() == 0 { 0 } else { self.rids.handed_out() };
+        for rid in (0..ids).map(Rid::new) {
             // Only the newest version belongs to the table; older ones belong to the garbage lists
             // of the workers that superseded them.
-            if let Some(version) = entry.take() {
+            if let IndirectionEntry::Version(version) = self.array.load(rid) {
                 free(version, &self.memory);
             }
         }
