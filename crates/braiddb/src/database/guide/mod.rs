@@ -20,6 +20,7 @@
 //! | [`operation`] | monitoring a database, and shutting it down |
 //! | [`backup`] | backups while transactions run, and restoring one |
 //! | [`testing`] | a database for each test |
+//! | [`moving`] | moving from redb, fjall, RocksDB, LMDB or SQLite |
 
 pub mod backup;
 pub mod bulk;
@@ -31,6 +32,7 @@ pub mod executors;
 pub mod expiry;
 pub mod indexes;
 pub mod keys;
+pub mod moving;
 pub mod operation;
 pub mod read_only;
 pub mod reading_in_place;

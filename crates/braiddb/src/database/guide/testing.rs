@@ -31,7 +31,7 @@
 //!     }
 //! }
 //!
-//! // In a test module: `#[test] fn counts() -> Result<(), Error> {`
+//! // The body of a test of a program:
 //! pollster::block_on(async {
 //!     let counters = Counters::open(Database::in_memory(Options::default().workers(1))?).await?;
 //!     counters.increment("visits").await?;
