@@ -139,6 +139,7 @@ pub use database::{
     IndexKeys, IndexOptions, InteractiveTransaction, KeyRange, MemoryBudget, MemoryLimit, Misuse,
     Options, Outcome, Overload, Result, Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats,
     Table, TableOptions, Transaction, TransactionBuilder, TransactionEnd, Tuning, WeakDatabase,
+    block_on,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

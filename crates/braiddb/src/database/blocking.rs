@@ -12,8 +12,21 @@ pub(super) fn refuse_on_worker() -> Result<()> {
     if sched::on_worker() { Err(Error::Misuse(Misuse::WouldBlock)) } else { Ok(()) }
 }
 
-/// Runs a future on the calling thread, which sleeps while it waits.
-pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+/// Runs a future on the calling thread, which sleeps while it waits. It makes each operation of a
+/// database a blocking call in a program without async code. Within a transaction's closure, await the
+/// operations instead: there, a future that must wait fails with
+/// [`Misuse::WouldBlock`](crate::Misuse).
+///
+/// ```
+/// use braiddb::{Database, Error, Options, Table, block_on};
+///
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = block_on(db.open_or_create_table("names"))?;
+/// block_on(db.put(&names, &1, "ada"))?;
+/// assert_eq!(block_on(db.get(&names, &1))?.as_deref(), Some("ada"));
+/// # Ok::<_, Error>(())
+/// ```
+pub fn block_on<T>(future: impl IntoFuture<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -21,7 +34,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
         }
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = std::pin::pin!(future);
+    let mut future = std::pin::pin!(future.into_future());
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(value) => return value,

@@ -60,7 +60,6 @@ mod workers;
 mod write;
 
 pub use crate::record::EncodedKey;
-#[cfg(any(test, braid_simulation))]
 pub use blocking::block_on;
 pub use bulk::BulkTables;
 pub use catalog::TableDescription;

@@ -9,6 +9,7 @@
 //! | [`indexes`] | finding records by other keys than their own |
 //! | [`changing_types`] | changing the type of stored values |
 //! | [`reading_in_place`] | rows that are read without a copy |
+//! | [`synchronous`] | programs without async code |
 //! | [`executors`] | tokio and other executors; cancellation and deadlines |
 //! | [`savepoints`] | undoing a part of a transaction |
 //! | [`sessions`] | transactions that span requests |
@@ -40,4 +41,5 @@ pub mod results;
 pub mod savepoints;
 pub mod sessions;
 pub mod snapshots;
+pub mod synchronous;
 pub mod testing;

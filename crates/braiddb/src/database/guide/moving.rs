@@ -31,8 +31,8 @@
 //! - A commit returns once it is on disk, and one flush serves all commits that wait. So write from many
 //!   tasks or threads at the same time, or several records in one transaction.
 //! - Keys and values have types. Numbers order as numbers, without big-endian encoding.
-//! - Operations are futures. A program without async code uses
-//!   [`run_blocking`](crate::Database::run_blocking), and `pollster::block_on` for single operations.
+//! - Operations are futures. A [program without async code](super::synchronous) uses
+//!   [`run_blocking`](crate::Database::run_blocking) and [`block_on`](crate::block_on).
 //! - Tables are in memory up to the [budget](crate::Options::memory_budget), and older records are on
 //!   disk. For data far larger than memory, create the table [paged](crate::TableOptions::paged).
 //!
