@@ -5,8 +5,8 @@
 //! a transaction; both block the calling thread. Any number of threads may do so, each with a clone of
 //! the database or a reference to it. Transactions of many threads are committed by one flush.
 //!
-//! The closure of a transaction is an async closure, because it runs on a thread of the database
-//! beside others. It awaits the operations of its transaction, and nothing else.
+//! A transaction's closure is async, because a thread of the database runs many closures at the same
+//! time. It awaits the operations of its transaction, and nothing else.
 //!
 //! ```
 //! use std::thread;
