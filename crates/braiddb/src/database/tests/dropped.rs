@@ -11,7 +11,7 @@ use super::super::{
 use crate::common::{Watched, with_limit};
 use crate::transaction::Durability;
 
-const LIMIT: u64 = 120;
+const LIMIT: u64 = 300;
 const RECORDS: u64 = 500;
 
 async fn fill(tx: &Transaction, table: &Table<u64, u64>) -> Result<(), Error> {
