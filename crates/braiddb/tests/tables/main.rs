@@ -7,6 +7,7 @@ mod borrowed_keys;
 mod common;
 mod contents;
 mod derived_keys;
+mod drop_attack;
 mod drop_table;
 mod expired_tables;
 #[path = "../common/expiring.rs"]

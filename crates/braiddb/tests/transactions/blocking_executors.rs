@@ -15,11 +15,10 @@ use crate::table_kind::create_table;
 use braiddb::changes::ChangesFrom;
 use braiddb::{
     Database, Error, IndexKeys, IndexOptions, InteractiveTransaction, Misuse, Options, Snapshot,
-    Table, Transaction,
+    Table, Transaction, block_on,
 };
 use futures_util::future::{FutureExt, join, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 120;
 
