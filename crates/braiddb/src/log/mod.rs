@@ -28,6 +28,7 @@ mod lsn;
 #[cfg(all(test, loom))]
 mod model;
 mod options;
+mod pace;
 mod prepare;
 mod prepared;
 mod read_only;

@@ -156,10 +156,12 @@ impl Segments {
     fn next_step(&self, tail: Lsn, ahead: u64) -> Option<PreparationStep> {
         let prepared = self.prepared.end();
         let unready = prepared.0 < tail.0 + ahead && prepared < self.extent.end();
-        // A small database should not take the space of a second segment long before it needs it.
-        let ahead_on_disk =
-            if self.count() == 1 { ahead.min(self.segment_bytes() / 8) } else { ahead };
-        match self.extent.due(tail, ahead_on_disk) {
+        // A small log should not take the space of a segment long before it needs it.
+        let ahead_on_disk = ahead.min(self.count() as u64 * self.segment_bytes() / 8);
+        let due = self.extent.due(tail, ahead_on_disk);
+        let is_for_changes = due.is_some_and(|due| due.purpose == BlockPurpose::Change);
+        let withheld = self.pace.withholds(is_for_changes);
+        match due.filter(|_| !withheld) {
             // Flushes may wait for unprepared space, but no transaction waits for an extension
             // without demand.
             Some(due) if due.demanded || !unready => Some(PreparationStep::Extend(due)),
@@ -353,6 +355,7 @@ impl Segments {
                 prepared.segments += 1;
                 prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
+                self.pace.note_extension();
                 self.extent.extend(self.end(), due.purpose);
                 Ok(None)
             }
@@ -364,6 +367,7 @@ impl Segments {
             }
             PreparationStage::LengthInHeader { to, due, .. } => {
                 self.set_end(to);
+                self.pace.note_extension();
                 self.extent.extend(to, due.purpose);
                 Ok(None)
             }

@@ -27,6 +27,7 @@ use super::identity::{
     PAGED_VERSION, UNFINISHED_SUFFIX,
 };
 use super::location::is_own;
+use super::pace::Pace;
 use super::prepared::PreparedSpace;
 use super::reserve_state::Reserve;
 use super::retention::Retention;
@@ -64,6 +65,7 @@ pub(super) struct Segments {
     pub(super) prepared: PreparedSpace,
     pub(super) reserve: Reserve,
     pub(super) extent: Arc<Extent>,
+    pub(super) pace: Pace,
     pub(super) retention: Arc<Retention>,
     /// Number of segments freed since the log was opened.
     pub(super) freed: SharedCounter,
@@ -134,6 +136,7 @@ impl Segments {
             prepared: PreparedSpace::default(),
             reserve: Reserve::default(),
             extent: Arc::new(extent),
+            pace: Pace::default(),
             retention: Arc::default(),
             freed: SharedCounter::default(),
             released: AtomicU64::new(0),

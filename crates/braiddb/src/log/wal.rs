@@ -1,6 +1,7 @@
 //! The write-ahead log: its parts together, and the operations on it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::block::block_bytes;
 use super::cold::ColdStore;
@@ -258,6 +259,19 @@ impl Log {
     /// Returns whether the log was not extended ahead of need because the disk is nearly full.
     pub(crate) fn is_stalled(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.segments.extent.is_stalled())
+    }
+
+    /// Sets the pause between extensions of the log for changes; zero if it grows as needed.
+    #[inline]
+    pub(crate) fn pause_between_extensions(&self, pause: Duration) {
+        if let Some(disk) = &self.disk {
+            disk.segments.pace.set(pause);
+        }
+    }
+
+    /// Returns when an extension that was withheld must be tried again.
+    pub(crate) fn next_extension(&self) -> Option<Instant> {
+        self.disk.as_ref()?.segments.pace.next_attempt()
     }
 
     /// On a nearly full disk, returns the bytes of log after which upkeep should try again to free

@@ -1,4 +1,4 @@
-//! Size of the disk reserve of a paged table.
+//! Size of the disk reserve, and of small databases with it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -86,5 +86,31 @@ fn compaction_leaves_the_directory_no_larger() {
         // The checkpoint file is new.
         assert!(after <= before + (1 << 20) && reserve <= before / 4, "{figures}");
         db.close().unwrap();
+    });
+}
+
+/// A sixteenth of a million small records, with segments of a sixteenth of their default size.
+#[test]
+fn small_records_take_little_disk_space() {
+    const SEGMENT_BYTES: u64 = 1 << 20;
+    const RECORDS: u64 = 62_500;
+    /// Bytes of a record's key and value.
+    const RECORD_BYTES: u64 = 24;
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let options = Options::default().tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES));
+        let db = Database::open_simulated(&disk, options, 1).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.open_or_create_table("records")).unwrap();
+        for first in (0..RECORDS).step_by(500) {
+            put(&db, &table, (first..first + 500).collect(), 16);
+        }
+        let bytes = || disk.files().iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let (live, loaded) = (RECORDS * RECORD_BYTES, bytes());
+        block_on(db.compact()).unwrap();
+        let compacted = bytes();
+        // The reserve for the next checkpoint has slack, which counts little for more records.
+        let slack = 1 << 20;
+        assert!(loaded <= 4 * live + slack, "{loaded} bytes for {live}, {:?}", disk.files());
+        assert!(compacted <= 5 * live + slack, "{compacted} bytes for {live}, {:?}", disk.files());
     });
 }

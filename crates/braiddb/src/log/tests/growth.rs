@@ -283,3 +283,37 @@ fn a_small_disk_has_small_segments() {
         assert_eq!(crate::log::wal::default_segment_bytes(u64::MAX), 16 * MIB);
     });
 }
+
+/// While writers must wait, the log grows for the engine's own blocks only.
+#[test]
+fn a_pause_delays_extensions_for_changes() {
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        bench.commit(&[1], &[1; 100_000]);
+        bench.flush();
+        while bench.step().in_flight {}
+        let bytes = block_bytes(record_bytes(8, SMALL_SEGMENT as usize / 32));
+        let fill = |bench: &mut Bench, purpose: BlockPurpose| {
+            while bench.log.admits(bytes, purpose) {
+                bench.log.reserve(0, bytes).finish_skip();
+                bench.flush();
+            }
+        };
+        bench.log.pause_between_extensions(Duration::from_secs(3600));
+        fill(&mut bench, BlockPurpose::Change);
+        bench.log.demand(bytes, BlockPurpose::Change);
+        (0..100).for_each(|_| _ = bench.step());
+        assert!(bench.log.next_extension().is_some(), "a worker must not sleep for ever");
+        assert!(!bench.log.admits(bytes, BlockPurpose::Change), "the pause has not ended");
+        fill(&mut bench, BlockPurpose::Upkeep);
+        bench.log.demand(bytes, BlockPurpose::Upkeep);
+        while !bench.log.admits(bytes, BlockPurpose::Upkeep) {
+            bench.step();
+        }
+        bench.log.pause_between_extensions(Duration::ZERO);
+        assert!(bench.log.next_extension().is_some(), "the extension is still due");
+        bench.admit(bytes);
+        assert!(bench.log.next_extension().is_none());
+    });
+}

@@ -120,6 +120,7 @@ impl WorkerDriver {
         if engine.durability != Durability::Volatile {
             engine.follow_dirty_pages();
             let checkpoints = &engine.checkpoints;
+            engine.log.pause_between_extensions(checkpoints.pause_of_writers(tail));
             if checkpoints.take_requested() || checkpoints.take_due(tail, engine.log.upkeep_step())
             {
                 self.handles.get(self.worker.number()).give(engine.housekeeping.checkpoint_job());
@@ -190,7 +191,8 @@ impl Driver for WorkerDriver {
         let busy = pending || more || admitted;
         let memory_due = if busy { None } else { self.worker.return_free_memory() };
         let timer_due = self.worker.timers.earliest();
-        let due = [garbage_due, housekeeping_due, memory_due, timer_due];
+        let log_due = if waits { self.worker.engine().log.next_extension() } else { None };
+        let due = [garbage_due, housekeeping_due, memory_due, timer_due, log_due];
         let deadline = due.into_iter().flatten().min();
         Turn { busy, waits, deadline }
     }

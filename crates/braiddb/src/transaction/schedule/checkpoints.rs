@@ -9,6 +9,7 @@
 //! up to the configured interval. So log and opening time are bounded by a multiple of the data.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::dead_segments::DeadSegments;
 use crate::log::Lsn;
@@ -22,6 +23,11 @@ const MIN_INTERVAL_BYTES: u64 = 64 << 20;
 /// Maximum number of image writes that a checkpoint has in flight, when at least half an interval was
 /// logged after it was due.
 const MAX_WRITES: u64 = 8;
+
+/// Pause between extensions of the log for each interval that was logged beyond two, and its
+/// maximum.
+const PAUSE_PER_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(4);
 
 /// The state of a database's checkpoints.
 #[derive(Debug)]
@@ -113,6 +119,19 @@ impl Checkpoints {
         let excess = tail.0.saturating_sub(self.newest().0).saturating_sub(interval);
         let more = excess.saturating_mul(2 * MAX_WRITES) / interval.max(1);
         (1 + more).min(MAX_WRITES) as usize
+    }
+
+    /// Returns the pause between extensions of the log for changes: zero, unless writers outrun the
+    /// running checkpoint or compaction. While that waits for active transactions, a pause would
+    /// not help it.
+    pub(in crate::transaction) fn pause_of_writers(&self, tail: Lsn) -> Duration {
+        let interval = self.interval();
+        let excess = tail.0.saturating_sub(self.newest().0).saturating_sub(2 * interval);
+        if excess == 0 || !self.is_in_progress() || self.are_blocked() {
+            return Duration::ZERO;
+        }
+        let pause = PAUSE_PER_INTERVAL.mul_f64(excess as f64 / interval.max(1) as f64);
+        if self.grace_period().is_some() { Duration::ZERO } else { pause.min(MAX_PAUSE) }
     }
 
     /// Registers, until the result is dropped, a transaction that is logged in parts. Must be
@@ -401,6 +420,27 @@ mod tests {
         checkpoints.note(Lsn(4096), 100, 0, 0);
         assert_eq!([0, interval, interval + interval / 16].map(writes), [1, 1, 2]);
         assert_eq!([interval * 3 / 2, interval * 9].map(writes), [8, 8]);
+    }
+
+    #[test]
+    fn writers_pause_while_they_outrun_a_checkpoint() {
+        let checkpoints = Checkpoints::new(1 << 30);
+        let interval = MIN_INTERVAL_BYTES;
+        checkpoints.note(Lsn(4096), 100, 0, 0);
+        let pause = |intervals: u64, more: u64| {
+            checkpoints.pause_of_writers(Lsn(4096 + intervals * interval + more))
+        };
+        assert_eq!(pause(8, 0), Duration::ZERO, "no checkpoint is running");
+        let running = checkpoints.begin().unwrap();
+        assert_eq!(pause(2, 0), Duration::ZERO);
+        assert_eq!(pause(2, interval / 2), PAUSE_PER_INTERVAL / 2);
+        assert_eq!(pause(100, 0), MAX_PAUSE);
+        checkpoints.note_grace_period();
+        assert_eq!(pause(8, 0), Duration::ZERO, "the compaction waits for transactions");
+        checkpoints.note_grace_period();
+        drop(running);
+        let _blocked = checkpoints.block().unwrap();
+        assert_eq!(pause(8, 0), Duration::ZERO, "no checkpoint may run");
     }
 
     #[test]
