@@ -19,6 +19,7 @@
 //! | [`expiry`] | records that expire: sessions, caches, locks |
 //! | [`bulk`] | loading tables, and changing or deleting very many records |
 //! | [`operation`] | monitoring a database, and shutting it down |
+//! | [`tuning`] | why a service is slow, or takes much memory or disk space |
 //! | [`backup`] | backups while transactions run, and restoring one |
 //! | [`testing`] | a database for each test |
 //! | [`moving`] | moving from redb, fjall, RocksDB, LMDB or SQLite |
@@ -43,3 +44,4 @@ pub mod sessions;
 pub mod snapshots;
 pub mod synchronous;
 pub mod testing;
+pub mod tuning;
