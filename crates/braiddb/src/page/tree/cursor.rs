@@ -131,12 +131,11 @@ impl PageCursor<'_> {
         mut look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
     ) -> Result<Option<R>, Interrupted> {
         assert!(most > 0);
+        if now {
+            return self.peek_now(most, look);
+        }
         while let Some(start) = &self.next {
-            let visited = match now {
-                true => self.visit_now(start, most, &mut look),
-                false => self.visit(start, most, &mut look).await,
-            };
-            let visited = match visited {
+            let visited = match self.visit(start, most, &mut look).await {
                 Err(Interrupted::Restart) => {
                     start_again();
                     continue;
@@ -150,12 +149,31 @@ impl PageCursor<'_> {
                 }
                 PageVisit { result: None, after } => self.next = after,
             }
-            // Many such leaves may follow.
-            if now && self.next.is_some() {
-                return Err(Interrupted::Restart);
-            }
         }
         Ok(None)
+    }
+
+    /// Like `peek_if_in_memory`, without suspending.
+    ///
+    /// # Errors
+    /// When a page is not available now. Returns `Restart` if a leaf had no slots in the range; the
+    /// cursor has then moved past that leaf. Many such leaves may follow.
+    pub(crate) fn peek_now<R>(
+        &mut self,
+        most: usize,
+        mut look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
+    ) -> Result<Option<R>, Interrupted> {
+        let Some(start) = &self.next else { return Ok(None) };
+        match self.visit_now(start, most, &mut look)? {
+            PageVisit { result: Some(result), after } => {
+                self.after = after;
+                Ok(Some(result))
+            }
+            PageVisit { result: None, after } => {
+                self.next = after;
+                if self.next.is_none() { Ok(None) } else { Err(Interrupted::Restart) }
+            }
+        }
     }
 
     /// Returns up to `most` of the leaves that follow the current one in scan order, have the same
@@ -228,10 +246,9 @@ impl PageCursor<'_> {
         look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
     ) -> Result<PageVisit<R>, Interrupted> {
         loop {
-            let visited = self.tree.path_to(self.target(start), 0).and_then(|path| {
-                let leaf = path.last().expect("a path ends in a leaf");
-                self.look_at(leaf.page, leaf.version, start, most, look)
-            });
+            let leaf = self.tree.leaf_now(self.target(start));
+            let visited =
+                leaf.and_then(|(leaf, version)| self.look_at(leaf, version, start, most, look));
             match visited {
                 Err(Interrupted::Restart) => start_again(),
                 visited => return visited,
@@ -248,8 +265,16 @@ impl PageCursor<'_> {
         look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
     ) -> Result<PageVisit<R>, Interrupted> {
         let page = leaf.page;
-        let (low, high) = if self.reverse { (&self.end, start) } else { (start, &self.end) };
-        let all = first_place(page, low)..end_place(page, high);
+        let all = match (self.reverse, start) {
+            (true, _) => first_place(page, &self.end)..end_place(page, start),
+            // The leaf's range contains the key at which the scan continues.
+            (false, Bound::Included(key) | Bound::Excluded(key)) => {
+                let (place, equal) = page.lower_bound(leaf.shape(), key);
+                let is_passed = equal && matches!(start, Bound::Excluded(_));
+                place + usize::from(is_passed)..end_place(page, &self.end)
+            }
+            (false, Bound::Unbounded) => 0..end_place(page, &self.end),
+        };
         let places = match self.reverse {
             _ if all.len() <= most => all.clone(),
             false => all.start..all.start + most,

@@ -20,18 +20,43 @@ impl PageTree {
         mut look: impl FnMut(LeafView<'_>, KeySlot) -> R,
     ) -> Result<R, Interrupted> {
         loop {
-            let result = self.path(key, 0).and_then(|path| {
-                let leaf = path.last().expect("a path ends in a leaf");
-                let page = leaf.page;
+            let result = self.leaf_now(DescentTarget::Key(key)).and_then(|(page, version)| {
                 let slot = KeySlot::from_bound(page.page.lower_bound(page.shape(), key));
                 let result = look(LeafView::new(page), slot);
-                page.validate(leaf.version)?;
+                page.validate(version)?;
                 Ok(result)
             });
             match result {
                 Err(Interrupted::Restart) => start_again(),
                 result => return result,
             }
+        }
+    }
+
+    /// Returns the target leaf under a version, without suspending. The result is correct if that version
+    /// is validated at the end.
+    ///
+    /// # Errors
+    /// When a page is not available now, or on a concurrent change.
+    pub(super) fn leaf_now(
+        &self,
+        target: DescentTarget<'_>,
+    ) -> Result<(ResidentPage<'_>, LatchVersion), Interrupted> {
+        let mut page = self.space.resident(self.root)?;
+        let mut version = page.version(self.root)?;
+        loop {
+            page.frame.note_use();
+            let shape = page.shape();
+            if shape.level == 0 {
+                return Ok((page, version));
+            }
+            let id = PageId::new(page.page.child(target.child_place(page.page, shape)));
+            page.validate(version)?;
+            let child = self.space.resident(id)?;
+            let child_version = child.version(id)?;
+            // The child keeps its range as long as the link to it has not changed.
+            page.validate(version)?;
+            (page, version) = (child, child_version);
         }
     }
 
