@@ -3,7 +3,7 @@
 
 use super::buffer::KeyBuffer;
 use super::error::{DecodeError, EncodeError};
-use super::key::{Key, decode_whole, split};
+use super::key::{Key, split};
 use super::value::{EncodedValue, Value};
 
 macro_rules! integers {
@@ -20,8 +20,11 @@ macro_rules! integers {
                 out.extend_from_array((*self as $unsigned ^ $flip).to_be_bytes());
             }
 
+            #[inline]
             fn decode(bytes: &[u8]) -> Result<$integer, DecodeError> {
-                decode_whole::<Self>(bytes)
+                let bytes = bytes.try_into();
+                let bytes = bytes.map_err(|_| DecodeError::new(<Self as Key>::type_name()))?;
+                Ok((<$unsigned>::from_be_bytes(bytes) ^ $flip) as $integer)
             }
 
             fn shown(key: &$integer) -> Option<String> {
