@@ -134,9 +134,16 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     #[inline(always)]
     fn give(&self) -> Result<(K::Decoded, V::Ref<'_>)> {
         let (key, value) = self.core.lend().expect("loaded");
+        let record = self.decode(key, value)?;
+        self.core.pass();
+        Ok(record)
+    }
+
+    /// Decodes the next record.
+    #[inline(always)]
+    fn decode<'v>(&self, key: &[u8], value: &'v [u8]) -> Result<(K::Decoded, V::Ref<'v>)> {
         let key = K::decode_key(key).map_err(|error| *self.note_undecodable(error))?;
         let value = V::decode(value).map_err(|error| *self.note_undecodable(error))?;
-        self.core.pass();
         Ok((key, value))
     }
 
@@ -179,9 +186,12 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     ) -> Result<Option<B>> {
         self.core.set_visits();
         while self.is_ready() || engine_code(self.core.next()).await? {
-            let (key, value) = self.give()?;
-            if let ControlFlow::Break(result) = each(key, value) {
-                return Ok(Some(result));
+            for (number, key, value) in self.core.loaded() {
+                let (key, value) = self.decode(key, value)?;
+                self.core.pass_through(number);
+                if let ControlFlow::Break(result) = each(key, value) {
+                    return Ok(Some(result));
+                }
             }
         }
         Ok(None)
@@ -209,8 +219,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         self.core.set_keys_only();
         let mut count = 0;
         while self.is_ready() || engine_code(self.core.next()).await? {
-            self.core.pass();
-            count += 1;
+            count += self.core.pass_loaded() as u64;
         }
         Ok(count)
     }

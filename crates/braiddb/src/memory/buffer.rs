@@ -4,6 +4,7 @@
 
 use std::alloc::Layout;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -56,16 +57,24 @@ impl Buffer {
         self.len = len;
     }
 
-    /// Appends the bytes of a word, in the machine's order if that is little-endian.
-    #[inline(always)]
-    pub(crate) fn push_word(&mut self, word: u64) {
-        let bytes = word.to_le_bytes();
-        if self.capacity - self.len < bytes.len() {
-            return self.extend_from_slice(&bytes);
-        }
-        // SAFETY: the block has room for these bytes, checked above.
-        unsafe { self.block.add(self.len).cast::<[u8; 8]>().write(bytes) };
-        self.len += bytes.len();
+    /// Returns the room for more words behind the contents, and its address.
+    pub(crate) fn spare_words(&mut self) -> (NonNull<u8>, &mut [MaybeUninit<[u8; 8]>]) {
+        let words = (self.capacity - self.len) / size_of::<u64>();
+        // SAFETY: within the block, or its end.
+        let start = unsafe { self.block.add(self.len) };
+        // SAFETY: the block has room for so many words, whose bytes need no alignment; the buffer is
+        // borrowed exclusively.
+        let spare = unsafe { NonNull::slice_from_raw_parts(start.cast(), words).as_mut() };
+        (start, spare)
+    }
+
+    /// Appends the first words of [`Self::spare_words`].
+    ///
+    /// # Safety
+    /// So many of these words were written.
+    pub(crate) unsafe fn append_spare(&mut self, words: usize) {
+        self.len += words * size_of::<u64>();
+        assert!(self.len <= self.capacity, "within the block");
     }
 
     /// Removes all bytes after the first `len`.

@@ -57,7 +57,7 @@ pub(crate) use listing::{
     ImageCheck, LeafFromFile, LeafWalk, ListedLeaf, Listing, LoadError, TreeLoader,
 };
 pub(crate) use resident_set::{HeldPages, PageNeeds};
-pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecord, PlainRecords};
+pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecords};
 pub(crate) use space::{PageSpace, PageSpaceStats};
 pub(crate) use table::{PagedRecord, PagedTable, RecordBeforeWrite, WriteDecision, WriteResult};
 pub(crate) use tree::LatchedLeaf;

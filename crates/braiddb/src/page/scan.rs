@@ -1,17 +1,18 @@
 //! Scans of a paged table: the records of one leaf after another, as a transaction sees them.
 
 use std::ops::{Bound, Range};
+use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
 use super::error::Interrupted;
-use super::layout::SlotFlags;
+use super::layout::{PageWord, SlotFlags};
 use super::table::{PagedRecord, PagedTable, SlotCopy, copy_slot};
 use super::tree::{LeafView, PageCursor};
 use super::would_suspend::WouldSuspend;
 use crate::memory::Buffer;
 use crate::reclaim::OperationGuard;
-use crate::types::KeyBuffer;
+use crate::types::{KeyBuffer, ScannedRecord};
 use crate::version::{Undecided, View};
 
 /// Position in a key range of a paged table.
@@ -34,27 +35,12 @@ pub(crate) enum PeekedRecords {
 /// Copies of records that every transaction sees, without provenance.
 #[derive(Debug, Default)]
 pub(crate) struct PlainRecords {
-    pub(crate) records: Vec<PlainRecord>,
+    pub(crate) records: Vec<ScannedRecord>,
     /// The keys of more than eight bytes.
     pub(crate) long_keys: Vec<u8>,
-    /// The values, unless only keys were asked for.
+    /// The values, unless only keys were asked for. The records have their addresses.
     pub(crate) values: Buffer,
 }
-
-/// A key and the place of its value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlainRecord {
-    /// A key of at most eight bytes, padded with zeros.
-    pub(crate) short_key: [u8; 8],
-    pub(crate) key_bytes: u32,
-    /// Start of a longer key in the buffer of keys.
-    pub(crate) key_start: u32,
-    pub(crate) value_start: u32,
-    pub(crate) value_bytes: u32,
-}
-
-/// Bytes of a value for which room is made at first.
-const TYPICAL_BYTES: usize = 16;
 
 /// Slots copied from a leaf.
 enum CopiedSlots<'o> {
@@ -78,45 +64,67 @@ impl PagedTable {
 }
 
 impl PlainRecords {
-    /// Copies the slots of a settled leaf; `None` if a value is large.
+    /// Replaces the records by copies of the slots of a settled leaf; `None` if a value is large, or the
+    /// leaf is being changed.
     #[inline(never)]
     fn copy(
+        &mut self,
         leaf: LeafView<'_>,
-        places: impl ExactSizeIterator<Item = usize>,
-        keys_only: bool,
-    ) -> Option<Self> {
-        let mut copied = Self::default();
-        copied.records.reserve(places.len());
-        if !keys_only {
-            copied.values = Buffer::with_capacity(TYPICAL_BYTES * places.len());
+        places: Range<usize>,
+        (reverse, keys_only): (bool, bool),
+    ) -> Option<()> {
+        let Self { records, long_keys, values } = self;
+        records.clear();
+        records.reserve(places.len());
+        long_keys.clear();
+        values.truncate(0);
+        if !keys_only && values.capacity() < leaf.page_bytes() {
+            // The values of a page that is not being changed fit, and never move.
+            *values = Buffer::with_capacity(leaf.page_bytes());
         }
-        let Self { records, long_keys, values } = &mut copied;
-        leaf.for_each_slot(places, |slot| {
-            let flags = slot.flags();
-            if flags.has(SlotFlags::OVERFLOW) && !keys_only {
-                return None;
-            }
-            if flags.has(SlotFlags::DELETED) {
-                return Some(());
+        let slots = leaf.slots(places)?;
+        let mut spare_records = records.spare_capacity_mut().iter_mut();
+        let (start, mut spare_words) = values.spare_words();
+        let (mut copied, mut used_words) = (0, 0);
+        for number in 0..slots.len() {
+            let slot = slots.get(if reverse { slots.len() - 1 - number } else { number });
+            if slot.flags().has_no_value() {
+                if slot.flags().has(SlotFlags::OVERFLOW) && !keys_only {
+                    return None;
+                }
+                if slot.flags().has(SlotFlags::DELETED) {
+                    continue;
+                }
             }
             let (short_key, key_bytes, key_start) = match slot.short_key() {
-                Some((short_key, bytes)) => (short_key, bytes, 0),
+                Some((short_key, bytes)) => (short_key, bytes as u32, 0),
                 None => {
                     let start = long_keys.len();
                     slot.copy_key(long_keys);
-                    ([0; 8], long_keys.len() - start, start)
+                    ([0; 8], (long_keys.len() - start) as u32, start as u32)
                 }
             };
-            let (value_start, mut value_bytes) = (values.len() as u32, 0);
+            let mut value: NonNull<[u8]> = NonNull::from(&[]);
             if !keys_only {
-                value_bytes = slot.value_words(|word| values.push_word(word)) as u32;
+                let (words, bytes) = slot.value_words()?;
+                let (to, rest) = spare_words.split_at_mut_checked(words.len())?;
+                to.iter_mut()
+                    .zip(words)
+                    .for_each(|(to, word)| _ = to.write(word.get().to_le_bytes()));
+                // SAFETY: within the room for words, as these words are.
+                let start = unsafe { start.add(used_words * size_of::<u64>()) };
+                (value, spare_words) = (NonNull::slice_from_raw_parts(start, bytes), rest);
+                used_words += words.len();
             }
-            let (key_bytes, key_start) = (key_bytes as u32, key_start as u32);
-            let record = PlainRecord { short_key, key_bytes, key_start, value_start, value_bytes };
-            records.push(record);
-            Some(())
-        })?;
-        Some(copied)
+            let record = ScannedRecord { short_key, key_bytes, key_start, value };
+            spare_records.next()?.write(record);
+            copied += 1;
+        }
+        // SAFETY: so many words were written, from the first on.
+        unsafe { values.append_spare(used_words) };
+        // SAFETY: so many records were written, from the first on.
+        unsafe { records.set_len(copied) };
+        Some(())
     }
 }
 
@@ -143,14 +151,17 @@ impl PagedCursor<'_> {
         };
         let reverse = self.reverse;
         let copied = self.cursor.peek_if_in_memory(most, now, |leaf, places: Range<usize>| {
+            // Without version chains, the values on the page are visible to all (Umbra, §3.1.1).
+            if leaf.is_settled() {
+                let mut plain = PlainRecords::default();
+                if plain.copy(leaf, places.clone(), (reverse, keys_only)).is_some() {
+                    return CopiedSlots::Plain(plain);
+                }
+            }
             let count = places.len();
             let at = |n| places.start + if reverse { count - 1 - n } else { n };
             let places = (0..count).map(at);
-            // Without version chains, the values on the page are visible to all (Umbra, §3.1.1).
             if leaf.is_settled() {
-                if let Some(plain) = PlainRecords::copy(leaf, places.clone(), keys_only) {
-                    return CopiedSlots::Plain(plain);
-                }
                 let each = |place| (key_of(leaf, place), PagedRecord::settled(leaf, place));
                 return CopiedSlots::Settled(places.map(each).collect());
             }
@@ -180,6 +191,28 @@ impl PagedCursor<'_> {
         }
         let whole = records.len() == all;
         Ok(Some(PeekedRecords::Seen { records, whole }))
+    }
+
+    /// Replaces `records` by up to `most` of the next records, without suspending. Returns `false` at the
+    /// end of the range. Returns `None`, possibly with other contents of `records`, if `peek` must be
+    /// called: a page is not available now, or the leaf has records that not every transaction sees.
+    pub(crate) fn peek_plain(
+        &mut self,
+        most: usize,
+        keys_only: bool,
+        records: &mut PlainRecords,
+    ) -> Option<bool> {
+        let reverse = self.reverse;
+        let copied =
+            self.cursor.peek_now(most, |leaf, places: Range<usize>| match leaf.is_settled() {
+                true => records.copy(leaf, places, (reverse, keys_only)),
+                false => None,
+            });
+        match copied {
+            Ok(Some(copied)) => copied.map(|()| true),
+            Ok(None) => Some(false),
+            Err(_) => None,
+        }
     }
 
     /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a

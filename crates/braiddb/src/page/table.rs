@@ -170,6 +170,12 @@ impl PagedTable {
         StoredSize { records, bytes: bytes + self.large().map_or(0, |large| large.stored().bytes) }
     }
 
+    /// Returns whether pages are probably not in the processor's caches.
+    #[inline(always)]
+    pub(crate) fn is_cold(&self) -> bool {
+        self.tree().has_cold_levels()
+    }
+
     /// Returns the number of leaf pages.
     pub(crate) fn leaves(&self) -> u64 {
         self.tree().pages_by_level()[0]

@@ -13,6 +13,7 @@ mod key;
 mod on_disk;
 mod prefix;
 mod reverse;
+mod scanned_record;
 mod schema;
 mod serde_formats;
 mod shape;
@@ -27,6 +28,7 @@ pub use error::{DecodeError, EncodeError};
 pub use key::Key;
 pub(crate) use on_disk::{OnDisk, U16, U32, U64, on_disk};
 pub use prefix::KeyPrefix;
+pub(crate) use scanned_record::{SHORT_KEY_BYTES, ScannedRecord};
 pub use schema::Schema;
 #[cfg(feature = "json")]
 pub use serde_formats::Json;

@@ -18,5 +18,6 @@ mod long_readers;
 mod memory;
 mod properties;
 mod recovery;
+mod scans;
 #[path = "../common/table_kind.rs"]
 mod table_kind;

@@ -54,6 +54,12 @@ impl SlotFlags {
         self.0 & flag.0 == flag.0
     }
 
+    /// Returns whether the slot has no record, or the cell has no value but its number.
+    #[inline(always)]
+    pub(in crate::page) fn has_no_value(self) -> bool {
+        self.0 & (Self::DELETED.0 | Self::OVERFLOW.0) != 0
+    }
+
     /// Returns whether a bulk operation has marked the slot.
     #[inline(always)]
     pub(in crate::page) fn is_marked(self) -> bool {

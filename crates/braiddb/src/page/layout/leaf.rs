@@ -1,5 +1,7 @@
 //! Leaf pages: slots with a key, a value and flags.
 
+use std::ops::Range;
+
 use super::entry::{EntryWord, SlotFlags, head_of, tail_words};
 use super::{ByteSink, ENTRIES_AT, ENTRY_WORDS, Page, PageWord, WORD_BYTES, word_of};
 
@@ -38,18 +40,53 @@ impl StoredOnPage {
     }
 }
 
-/// A slot of a leaf, for a reader of several. Meaningless until validated.
+/// Some slots of a leaf, for a reader of several. Meaningless until validated.
+#[derive(Debug)]
+pub(in crate::page) struct LeafSlots<'p, W> {
+    page: Page<'p, W>,
+    prefix: KeyPrefixHead,
+    first: usize,
+    entries: &'p [[W; ENTRY_WORDS]],
+}
+
+/// The first bytes of the prefix that all keys of a page share.
+#[derive(Clone, Copy, Debug)]
+struct KeyPrefixHead {
+    bytes: usize,
+    head: u64,
+    /// Position of a key's head behind the prefix, if part of it is in the first bytes of the key.
+    shift: u32,
+    mask: u64,
+}
+
+/// One of [`LeafSlots`].
 #[derive(Debug)]
 pub(in crate::page) struct LeafSlot<'p, W> {
     page: Page<'p, W>,
-    /// The first bytes of the page's prefix, and the length of the prefix.
-    prefix: (u64, usize),
+    prefix: KeyPrefixHead,
     place: usize,
     head: u64,
     entry: EntryWord,
 }
 
-impl<W: PageWord> LeafSlot<'_, W> {
+impl<'p, W: PageWord> LeafSlots<'p, W> {
+    /// Returns the number of slots.
+    #[inline(always)]
+    pub(in crate::page) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns a slot by its number, in key order.
+    #[inline(always)]
+    pub(in crate::page) fn get(&self, number: usize) -> LeafSlot<'p, W> {
+        let [head, word] = &self.entries[number];
+        let (head, entry) = (head.get(), EntryWord(word.get()));
+        let (page, prefix, place) = (self.page, self.prefix, self.first + number);
+        LeafSlot { page, prefix, place, head, entry }
+    }
+}
+
+impl<'p, W: PageWord> LeafSlot<'p, W> {
     #[inline(always)]
     pub(in crate::page) fn flags(&self) -> SlotFlags {
         self.entry.flags()
@@ -58,9 +95,12 @@ impl<W: PageWord> LeafSlot<'_, W> {
     /// Returns the bytes of a key of at most eight bytes, padded with zeros, and their number.
     #[inline(always)]
     pub(in crate::page) fn short_key(&self) -> Option<([u8; WORD_BYTES], usize)> {
-        let ((prefix_head, prefix_bytes), bytes) = (self.prefix, self.entry.key_bytes());
-        let suffix = self.head.checked_shr(8 * prefix_bytes as u32).unwrap_or(0);
-        (bytes <= WORD_BYTES).then(|| ((prefix_head | suffix).to_be_bytes(), bytes))
+        let (prefix, bytes) = (&self.prefix, self.entry.key_bytes());
+        if bytes > WORD_BYTES {
+            return None;
+        }
+        let suffix = self.head >> prefix.shift & prefix.mask;
+        Some(((prefix.head | suffix).to_be_bytes(), bytes))
     }
 
     /// Appends the key to `out`.
@@ -68,19 +108,17 @@ impl<W: PageWord> LeafSlot<'_, W> {
         self.page.copy_key(self.place, out);
     }
 
-    /// Passes the words of the value to `each`, and returns the length of the value.
+    /// Returns the words of the value and its length in bytes; `None` if they are not within the page,
+    /// which is then being changed.
     #[inline(always)]
-    pub(in crate::page) fn value_words(&self, mut each: impl FnMut(u64)) -> usize {
-        let start = self.entry.cell() + self.entry.tail_words(self.prefix.1);
-        let bytes = self.entry.inline_bytes().min(self.page.bytes());
-        for number in 0..bytes.div_ceil(WORD_BYTES) {
-            each(self.page.word(start + number));
-        }
-        bytes
+    pub(in crate::page) fn value_words(&self) -> Option<(&'p [W], usize)> {
+        let start = self.entry.cell() + self.entry.tail_words(self.prefix.bytes);
+        let bytes = self.entry.value_bytes();
+        Some((self.page.words.get(start..start + bytes.div_ceil(WORD_BYTES))?, bytes))
     }
 }
 
-impl<W: PageWord> Page<'_, W> {
+impl<'p, W: PageWord> Page<'p, W> {
     /// Returns the number and bytes of a leaf's records; zero for an inner page.
     pub(in crate::page) fn stored(self) -> StoredOnPage {
         let mut stored = StoredOnPage::default();
@@ -157,28 +195,21 @@ impl<W: PageWord> Page<'_, W> {
         self.copy_bytes(start, entry.inline_bytes(), out);
     }
 
-    /// Passes the slots at some places, in this order, to `each` until it returns `None`. Reads what
-    /// they have in common once. Returns `None` also without such places.
-    #[inline(always)]
-    pub(in crate::page) fn for_each_slot(
-        self,
-        places: impl Iterator<Item = usize>,
-        mut each: impl FnMut(LeafSlot<'_, W>) -> Option<()>,
-    ) -> Option<()> {
-        let prefix_bytes = self.prefix_bytes();
+    /// Returns the slots at some places; `None` if the page has none there. Reads what they have in
+    /// common once.
+    pub(in crate::page) fn slots(self, places: Range<usize>) -> Option<LeafSlots<'p, W>> {
+        let bytes = self.prefix_bytes();
         let mut prefix = super::KeyBytes::new();
-        if prefix_bytes > 0 {
+        if bytes > 0 {
             let (cell, _) = self.fence_cells().next().unwrap_or_default();
-            self.copy_bytes(cell, prefix_bytes, &mut prefix);
+            self.copy_bytes(cell, bytes, &mut prefix);
         }
-        let prefix_head = word_of(&prefix, 0).swap_bytes();
-        let entries = self.words.get(ENTRIES_AT..)?;
-        for place in places {
-            let [head, word] = entries.get(place * ENTRY_WORDS..)?.first_chunk()?;
-            let (head, entry) = (head.get(), EntryWord(word.get()));
-            each(LeafSlot { page: self, prefix: (prefix_head, prefix_bytes), place, head, entry })?;
-        }
-        Some(())
+        let head = word_of(&prefix, 0).swap_bytes();
+        let (shift, mask) = if bytes < WORD_BYTES { (8 * bytes as u32, u64::MAX) } else { (0, 0) };
+        let words = ENTRY_WORDS * places.start..ENTRY_WORDS * places.end;
+        let (entries, _) = self.words.get(ENTRIES_AT..)?.get(words)?.as_chunks();
+        let prefix = KeyPrefixHead { bytes, head, shift, mask };
+        Some(LeafSlots { page: self, prefix, first: places.start, entries })
     }
 
     /// Returns the length of the value part of a slot's cell.

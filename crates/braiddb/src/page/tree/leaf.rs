@@ -1,12 +1,12 @@
 //! Leaf views and latched leaves: access to records for readers and writers.
 
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use super::{PageTree, attached};
 use crate::page::bulk::read_pair;
 use crate::page::frame::{LatchedPage, ResidentPage};
-use crate::page::layout::{ByteSink, KeyBytes, KeySlot, LeafSlot, SlotFlags};
+use crate::page::layout::{ByteSink, KeyBytes, KeySlot, LeafSlots, SlotFlags};
 use crate::page::map::PageId;
 use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
 use crate::page::versions::Mapping;
@@ -38,18 +38,18 @@ impl<'t> LeafView<'t> {
         self.page.page.count()
     }
 
+    /// Returns the size of the page, in bytes.
+    pub(in crate::page) fn page_bytes(self) -> usize {
+        self.page.page.bytes()
+    }
+
     pub(in crate::page) fn flags(self, place: usize) -> SlotFlags {
         self.page.page.flags(place)
     }
 
-    /// Passes the slots at some places to `each`, as the page does.
-    #[inline(always)]
-    pub(in crate::page) fn for_each_slot(
-        self,
-        places: impl Iterator<Item = usize>,
-        each: impl FnMut(LeafSlot<'_, AtomicU64>) -> Option<()>,
-    ) -> Option<()> {
-        self.page.page.for_each_slot(places, each)
+    /// Returns the slots at some places; `None` if the leaf has none there.
+    pub(in crate::page) fn slots(self, places: Range<usize>) -> Option<LeafSlots<'t, AtomicU64>> {
+        self.page.page.slots(places)
     }
 
     /// Returns the length of a slot's cell, at most the page size.

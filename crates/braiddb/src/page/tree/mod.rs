@@ -157,6 +157,13 @@ impl PageTree {
         self.cold_levels.load(Ordering::Relaxed) >> level & 1 != 0
     }
 
+    /// Returns whether pages of any level are probably not in the processor's caches.
+    #[inline(always)]
+    pub(in crate::page) fn has_cold_levels(&self) -> bool {
+        // Relaxed: a hint.
+        self.cold_levels.load(Ordering::Relaxed) != 0
+    }
+
     /// Counts pages of a level, and decides whether the level fits in the caches.
     fn count_pages(&self, level: u8, change: i64) {
         // Relaxed: statistics and hints.

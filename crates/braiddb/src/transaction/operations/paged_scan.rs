@@ -4,11 +4,12 @@ use std::ptr::NonNull;
 
 use super::large::ReadMoment;
 use super::required_pages::{MAX_READ_AHEAD, RequiredPages};
-use super::scan::{BATCH_BYTES, RECORDS_PER_STEP, RecordScan};
+use super::scan::{BATCH_BYTES, RecordScan};
 use super::scan_bounds::{Direction, ScanBounds, as_bytes};
 use crate::memory::Buffer;
 use crate::page::{
-    CopiedValue, Interrupted, PagedRecord, PagedTable, PeekedRecords, PlainRecords, WouldSuspend,
+    CopiedValue, Interrupted, PagedCursor, PagedRecord, PagedTable, PeekedRecords, PlainRecords,
+    WouldSuspend,
 };
 use crate::reclaim;
 use crate::record::{EXPIRY_BYTES, Records};
@@ -24,22 +25,18 @@ impl<'tx> RecordScan<'tx> {
         paged: &'tx PagedTable,
     ) -> Result<bool, OperationError> {
         let transaction = self.transaction;
-        let reverse = self.direction == Direction::Reverse;
         let mut required = RequiredPages::new();
         let (records, large, whole) = loop {
             let operation = reclaim::enter();
             let now = required.are_held();
             if !now {
-                sched::count_steps(1 + (self.batch / RECORDS_PER_STEP) as u32).await;
+                sched::count_steps(self.paged_steps()).await;
             }
-            let ScanBounds { low, high } = &self.bounds;
-            let cursor = self
-                .page_cursor
-                .get_or_insert_with(|| paged.cursor(as_bytes(low), as_bytes(high), reverse));
             // The expiry of a record is in its value.
             let keys_only = self.keys_only && !self.unexpired_only;
-            let how = (keys_only, now);
-            let met = cursor.peek(self.batch, how, || transaction.view(), &operation).await;
+            let (most, how, leaves_ahead) = (self.batch, (keys_only, now), self.leaves_ahead);
+            let cursor = self.page_cursor(paged);
+            let met = cursor.peek(most, how, || transaction.view(), &operation).await;
             required.release();
             match met {
                 Ok(None) => return Ok(false),
@@ -66,7 +63,7 @@ impl<'tx> RecordScan<'tx> {
                 // The cursor stands behind a leaf without matching records.
                 Err(WouldSuspend::Interrupted(Interrupted::Restart)) => {}
                 Err(why) => {
-                    let ahead = cursor.absent_ahead(self.leaves_ahead);
+                    let ahead = cursor.absent_ahead(leaves_ahead);
                     drop(operation);
                     let brought = required.load_ahead(transaction, paged, why, &ahead).await?;
                     // Doubles the read-ahead at each wait, unless the pages ahead cannot be loaded.
@@ -81,13 +78,44 @@ impl<'tx> RecordScan<'tx> {
         Ok(true)
     }
 
+    /// Does what `read_paged_batch` does, if nothing must be waited for and every transaction sees the
+    /// next records; `false` if it must be called.
+    pub(super) fn read_paged_batch_now(
+        &mut self,
+        table: &'tx Records,
+        paged: &'tx PagedTable,
+    ) -> bool {
+        let _operation = reclaim::enter();
+        let (most, keys_only) = (self.batch, self.keys_only && !self.unexpired_only);
+        let mut records = self.ready.take_lists();
+        let found = self.page_cursor(paged).peek_plain(most, keys_only, &mut records);
+        if found == Some(true) {
+            self.give_plain(table, records);
+        } else {
+            self.ready.return_lists(records);
+            // The next batch of `read_paged_batch` decides whether to try again.
+            self.may_read_now = false;
+        }
+        self.may_read_now
+    }
+
+    /// The cursor, which the first batch makes.
+    fn page_cursor(&mut self, paged: &'tx PagedTable) -> &mut PagedCursor<'tx> {
+        self.page_cursor.get_or_insert_with(|| {
+            let ScanBounds { low, high } = &self.bounds;
+            let reverse = self.direction == Direction::Reverse;
+            paged.cursor(as_bytes(low), as_bytes(high), reverse)
+        })
+    }
+
     /// Moves past all records of the last look at a leaf, and adds them to the ready list. No
     /// result depends on a commit: they were stored before every active transaction began.
     fn give_plain(&mut self, table: &'tx Records, mut records: PlainRecords) {
         self.page_cursor.as_mut().expect("records were read by it").pass_all();
         let values = std::mem::take(&mut records.values);
-        let values = self.copies.keep_buffer(table.memory(), values);
-        self.ready.take_plain(records, values);
+        self.copies.keep_buffer(table.memory(), values);
+        self.ready.take_plain(records);
+        self.may_read_now = true;
         if self.unexpired_only {
             let keys_only = self.keys_only;
             self.ready.replace_values(|value| {
@@ -109,6 +137,7 @@ impl<'tx> RecordScan<'tx> {
         whole: bool,
     ) {
         let transaction = self.transaction;
+        self.may_read_now = false;
         let cursor = self.page_cursor.as_mut().expect("records were read by it");
         match records.last() {
             Some((last, _)) if !whole => cursor.pass_to(last),

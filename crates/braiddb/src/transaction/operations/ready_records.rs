@@ -5,17 +5,15 @@ use std::ptr::NonNull;
 
 use crate::index::LeafEntry;
 use crate::log::Lsn;
-use crate::page::{PlainRecord, PlainRecords};
+use crate::memory::Buffer;
+use crate::page::PlainRecords;
 use crate::record::NewestValues;
-use crate::types::KeyBuffer;
-
-/// Maximum length of a key that is stored next to its value.
-const SHORT_KEY_BYTES: usize = 8;
+use crate::types::{KeyBuffer, SHORT_KEY_BYTES, ScannedRecord};
 
 /// Records in scan order. A record is passed without a move.
 #[derive(Debug, Default)]
 pub(super) struct ReadyRecords {
-    records: Vec<ReadyRecord>,
+    records: Vec<ScannedRecord>,
     /// The longer keys, one after another.
     long_keys: Vec<u8>,
     /// Number of records that were passed.
@@ -29,25 +27,6 @@ pub(super) struct LentRecords {
     pub(in crate::transaction) bytes: usize,
 }
 
-#[derive(Clone, Debug)]
-struct ReadyRecord {
-    short_key: [u8; SHORT_KEY_BYTES],
-    key_bytes: u32,
-    /// Start of a longer key in the buffer of keys.
-    key_start: u32,
-    value: NonNull<[u8]>,
-}
-
-impl ReadyRecord {
-    #[inline(always)]
-    fn key<'r>(&'r self, long_keys: &'r [u8]) -> &'r [u8] {
-        match self.short_key.get(..self.key_bytes as usize) {
-            Some(key) => key,
-            None => &long_keys[self.key_start as usize..][..self.key_bytes as usize],
-        }
-    }
-}
-
 impl ReadyRecords {
     /// Makes room for some records.
     pub(in crate::transaction) fn reserve(&mut self, records: usize) {
@@ -59,11 +38,11 @@ impl ReadyRecords {
     pub(super) fn push_entry(&mut self, entry: &LeafEntry<'_>, value: NonNull<[u8]>) {
         match entry.short_key() {
             Some((short_key, key_bytes)) => {
-                self.records.push(ReadyRecord { short_key, key_bytes, key_start: 0, value });
+                self.records.push(ScannedRecord { short_key, key_bytes, key_start: 0, value });
             }
             None => {
                 let (short_key, key_bytes, key_start) = append_key(entry, &mut self.long_keys);
-                self.records.push(ReadyRecord { short_key, key_bytes, key_start, value });
+                self.records.push(ScannedRecord { short_key, key_bytes, key_start, value });
             }
         }
     }
@@ -90,7 +69,7 @@ impl ReadyRecords {
                 None => append_key(entry, &mut self.long_keys),
             };
             let lent_value = NonNull::from(value);
-            record.write(ReadyRecord { short_key, key_bytes, key_start, value: lent_value });
+            record.write(ScannedRecord { short_key, key_bytes, key_start, value: lent_value });
             lent.records += 1;
             lent.bytes += value.len();
         }
@@ -111,18 +90,26 @@ impl ReadyRecords {
             }
         }
         let key_bytes = key.len() as u32;
-        self.records.push(ReadyRecord { short_key, key_bytes, key_start, value });
+        self.records.push(ScannedRecord { short_key, key_bytes, key_start, value });
     }
 
-    /// Adds records that were copied from a page, with their values. No record may be there.
-    pub(super) fn take_plain(&mut self, plain: PlainRecords, values: &[u8]) {
+    /// Returns the empty lists for records that are copied from a page.
+    pub(super) fn take_lists(&mut self) -> PlainRecords {
+        let Self { records, long_keys, .. } = std::mem::take(self);
+        PlainRecords { records, long_keys, values: Buffer::default() }
+    }
+
+    /// Keeps the memory of lists whose records are not ready.
+    pub(super) fn return_lists(&mut self, plain: PlainRecords) {
+        (self.records, self.long_keys) = (plain.records, plain.long_keys);
+        self.clear();
+    }
+
+    /// Adds records that were copied from a page, whose values stay where they are. No record may be
+    /// there.
+    pub(super) fn take_plain(&mut self, plain: PlainRecords) {
         assert!(self.records.is_empty(), "their keys are in another buffer");
-        self.long_keys = plain.long_keys;
-        self.records.extend(plain.records.iter().map(|record| {
-            let PlainRecord { short_key, key_bytes, key_start, value_start, value_bytes } = *record;
-            let value = &values[value_start as usize..][..value_bytes as usize];
-            ReadyRecord { short_key, key_bytes, key_start, value: NonNull::from(value) }
-        }));
+        (self.records, self.long_keys) = (plain.records, plain.long_keys);
     }
 
     /// Returns whether no record is left.
@@ -147,6 +134,31 @@ impl ReadyRecords {
     pub(in crate::transaction) fn first(&self) -> Option<(&[u8], NonNull<[u8]>)> {
         let record = self.records.get(self.passed.get())?;
         Some((record.key(&self.long_keys), record.value))
+    }
+
+    /// The records with numbers from the next one's up to `end`, with their numbers.
+    #[inline(always)]
+    pub(super) fn numbered(&self, end: usize) -> impl Iterator<Item = (usize, &ScannedRecord)> {
+        let passed = self.passed.get();
+        self.records
+            .get(passed..end)
+            .unwrap_or(&[])
+            .iter()
+            .enumerate()
+            .map(move |(place, record)| (passed + place, record))
+    }
+
+    /// The buffer of longer keys.
+    #[inline(always)]
+    pub(super) fn long_keys(&self) -> &[u8] {
+        &self.long_keys
+    }
+
+    /// Moves past the records with numbers up to this one, which is the number of a record.
+    #[inline(always)]
+    pub(super) fn pass_through(&self, number: usize) {
+        debug_assert!(self.passed.get() <= number && number < self.records.len());
+        self.passed.set(number + 1);
     }
 
     /// Moves past the next record.

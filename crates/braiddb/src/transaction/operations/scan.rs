@@ -29,10 +29,14 @@ use crate::types::KeyBuffer;
 
 /// Maximum number of entries taken at a time: one leaf.
 pub(in crate::transaction) const BATCH: usize = 64;
+/// Maximum number of records taken from a page at a time.
+const PAGED_BATCH: usize = 128;
 /// Maximum bytes of values in one batch, unless a single value is larger.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Number of records in a batch that count as one step of a task.
 pub(in crate::transaction) const RECORDS_PER_STEP: usize = 4;
+/// The same for records of one page, whose memory is contiguous.
+const PAGED_RECORDS_PER_STEP: usize = 8;
 
 /// A scan in progress.
 #[derive(Debug)]
@@ -65,8 +69,8 @@ pub(crate) struct RecordScan<'tx> {
     pub(in crate::transaction) cursor: Option<Cursor<'tx>>,
     /// The memory of the list of entries that a batch takes.
     entries: Vec<LeafEntry<'static>>,
-    /// False if batches are probably not read without waiting: the table is paged, or the last batch
-    /// needed records from the log.
+    /// False if batches are probably not read without waiting: the last batch needed records from the
+    /// log, or a page that was not available or had records that not every transaction sees.
     pub(super) may_read_now: bool,
     /// The cursor for a paged table.
     pub(super) page_cursor: Option<PagedCursor<'tx>>,
@@ -116,7 +120,7 @@ impl ActiveTransaction {
             batch: BATCH,
             cursor: None,
             entries: Vec::new(),
-            may_read_now: table.paged().is_none(),
+            may_read_now: true,
             page_cursor: None,
             leaves_ahead: 0,
             ready: ReadyRecords::default(),
@@ -244,7 +248,14 @@ impl<'tx> RecordScan<'tx> {
     /// Sets the maximum number of records that will be requested, which limits read-ahead.
     pub(crate) fn expect_records(&mut self, count: u64) {
         self.expected = count;
-        self.batch = count.clamp(1, BATCH as u64) as usize;
+        let most = if count == u64::MAX { BATCH } else { self.max_batch() };
+        self.batch = count.clamp(1, most as u64) as usize;
+    }
+
+    /// Maximum number of records that are taken at a time.
+    fn max_batch(&self) -> usize {
+        // SAFETY: the engine owns the table and outlives the transaction.
+        if unsafe { self.table.get() }.paged().is_some() { PAGED_BATCH } else { BATCH }
     }
 
     /// Reads until a record is ready; `false` at the end of the range. A dropped future or an error
@@ -300,6 +311,34 @@ impl<'tx> RecordScan<'tx> {
         self.ready.first().map(|(key, value)| (key, unsafe { value.as_ref() }))
     }
 
+    /// The next record, which was loaded, and those that `next_now` may return after it, with their
+    /// numbers. The caller passes each before it uses it.
+    #[inline(always)]
+    pub(crate) fn loaded(&self) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
+        let long_keys = self.ready.long_keys();
+        let end = self.stop.max(self.ready.passed() + 1);
+        let records = self.ready.numbered(end).map(move |(number, record)| {
+            // SAFETY: `self` is borrowed, and only `clear_ready`, which takes it mutably, frees the
+            // copies and versions that ready records reference.
+            (number, record.key(long_keys), unsafe { record.value.as_ref() })
+        });
+        records.take_while(|_| self.rollbacks == self.savepoints.rollbacks())
+    }
+
+    /// Moves past the loaded records with numbers up to this one.
+    #[inline(always)]
+    pub(crate) fn pass_through(&self, number: usize) {
+        self.ready.pass_through(number);
+    }
+
+    /// Moves past the next record, which was loaded, and those that `next_now` may return after it;
+    /// returns their number.
+    pub(crate) fn pass_loaded(&self) -> usize {
+        let (passed, end) = (self.ready.passed(), self.stop.max(self.ready.passed() + 1));
+        self.ready.pass_through(end - 1);
+        end - passed
+    }
+
     /// Moves past the ready record.
     #[inline(always)]
     pub(crate) fn pass(&self) {
@@ -329,15 +368,23 @@ impl<'tx> RecordScan<'tx> {
         if !self.load().await? {
             return Ok(None);
         }
-        self.transaction.copies().take_over(&mut self.copies);
-        let first = self.ready.first();
-        // SAFETY: the transaction, which is borrowed for `'tx`, keeps the value.
-        let first =
-            first.map(|(key, value)| (KeyBuffer::from_slice(key), unsafe { value.as_ref() }));
+        let (key, value) = self.ready.first().expect("loaded");
+        let key = KeyBuffer::from_slice(key);
+        // SAFETY: in `self.copies`, or in a version that stays until the transaction ends.
+        let bytes = unsafe { value.as_ref() };
+        let value = if self.page_cursor.is_some() && !Copies::adopts(bytes.len()) {
+            // Its buffer has the size of a page.
+            // SAFETY: the engine owns the table and outlives the transaction.
+            self.transaction.copies().keep(unsafe { self.table.get() }.memory(), bytes)
+        } else {
+            self.transaction.copies().take_over(&mut self.copies);
+            // SAFETY: the transaction, which is borrowed for `'tx`, keeps the value.
+            unsafe { value.as_ref() }
+        };
         self.ready.pass();
         // Records read beyond it are not returned.
         self.clear_ready();
-        Ok(first)
+        Ok(Some((key, value)))
     }
 
     /// Discards records that were read ahead if the transaction was rolled back since: they may
@@ -379,8 +426,22 @@ impl<'tx> RecordScan<'tx> {
     /// Does what `read_batch` does, if nothing must be waited for; `false` if it must be called.
     fn read_batch_now(&mut self) -> bool {
         let table = self.begin_batch();
-        let steps = 1 + (self.batch / RECORDS_PER_STEP) as u32;
-        sched::may_take_steps(steps, || table.is_cold()) && self.read_memory_batch_now(table)
+        match table.paged() {
+            Some(paged) => {
+                sched::may_take_steps(self.paged_steps(), || paged.is_cold())
+                    && self.read_paged_batch_now(table, paged)
+            }
+            None => {
+                let steps = 1 + (self.batch / RECORDS_PER_STEP) as u32;
+                sched::may_take_steps(steps, || table.is_cold())
+                    && self.read_memory_batch_now(table)
+            }
+        }
+    }
+
+    /// Number of steps of the next batch from a page.
+    pub(super) fn paged_steps(&self) -> u32 {
+        1 + (self.batch / PAGED_RECORDS_PER_STEP) as u32
     }
 
     /// Releases the passed records, and notes the range that the scan will read.
@@ -422,10 +483,10 @@ impl<'tx> RecordScan<'tx> {
     pub(super) fn choose_batch(&mut self) {
         self.batch = if self.ready.is_empty() {
             // Small batches among deleted records would need a descent each.
-            (2 * self.batch).min(BATCH)
+            (2 * self.batch).min(self.max_batch())
         } else {
             let left = self.expected.saturating_sub(self.ready.len() as u64);
-            left.clamp(1, BATCH as u64) as usize
+            left.clamp(1, self.max_batch() as u64) as usize
         };
     }
 
