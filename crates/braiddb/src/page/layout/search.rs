@@ -29,18 +29,33 @@ impl<W: PageWord> Page<'_, W> {
     #[inline(always)]
     pub(in crate::page) fn group(self, shape: PageShape, key: &KeySuffix<'_>) -> Range<usize> {
         let searched = key.head >> 32;
-        let (mut below, mut not_above) = (0, 0);
-        for pair in 0..HINTS / 2 {
-            let both = self.word(header::HEADER_WORDS + pair);
-            for hint in [both & 0xffff_ffff, both >> 32] {
-                below += usize::from(hint < searched);
-                not_above += usize::from(hint <= searched);
-            }
-        }
+        let below = self.hints_before(|hint| hint < searched);
+        // Few keys have the same hint as another key.
+        let not_above = match below < HINTS && self.hint(below) == searched {
+            true => self.hints_before(|hint| hint <= searched),
+            false => below,
+        };
         let count = shape.count.min((self.len() - ENTRIES_AT) / ENTRY_WORDS);
         let stride = stride(count);
         let end = (not_above * stride).min(count);
         (below.saturating_sub(1) * stride).min(end)..end
+    }
+
+    /// Returns the number of hints that are before a position in their order.
+    #[inline(always)]
+    fn hints_before(self, is_before: impl Fn(u64) -> bool) -> usize {
+        let (mut number, mut step) = (0, HINTS / 2);
+        while step > 0 {
+            number += if is_before(self.hint(number + step - 1)) { step } else { 0 };
+            step /= 2;
+        }
+        number + usize::from(is_before(self.hint(number)))
+    }
+
+    #[inline(always)]
+    fn hint(self, number: usize) -> u64 {
+        let both = self.word(header::HEADER_WORDS + number / 2);
+        both >> (u32::BITS as usize * (number % 2)) & u64::from(u32::MAX)
     }
 
     /// Returns the first entry of a group whose key is at least the searched key, or the group's
