@@ -4,7 +4,6 @@
 
 use std::alloc::Layout;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -18,6 +17,17 @@ pub(crate) struct Buffer {
     block: NonNull<u8>,
     len: usize,
     capacity: usize,
+}
+
+/// Room of a buffer for words. The words that were appended belong to its contents in the end.
+///
+/// Invariant: the block, which is borrowed exclusively, has room for `capacity` words from `start`
+/// on, of which the first `used` were written.
+pub(crate) struct SpareWords<'b> {
+    start: NonNull<[u8; 8]>,
+    used: usize,
+    capacity: usize,
+    len: &'b mut usize,
 }
 
 // SAFETY: it owns its block, whose bytes are reachable only through it.
@@ -57,24 +67,12 @@ impl Buffer {
         self.len = len;
     }
 
-    /// Returns the room for more words behind the contents, and its address.
-    pub(crate) fn spare_words(&mut self) -> (NonNull<u8>, &mut [MaybeUninit<[u8; 8]>]) {
-        let words = (self.capacity - self.len) / size_of::<u64>();
+    /// Returns access to the room for whole words behind the contents, which appends to them.
+    pub(crate) fn spare_words(&mut self) -> SpareWords<'_> {
+        let capacity = (self.capacity - self.len) / size_of::<u64>();
         // SAFETY: within the block, or its end.
         let start = unsafe { self.block.add(self.len) };
-        // SAFETY: the block has room for so many words, whose bytes need no alignment; the buffer is
-        // borrowed exclusively.
-        let spare = unsafe { NonNull::slice_from_raw_parts(start.cast(), words).as_mut() };
-        (start, spare)
-    }
-
-    /// Appends the first words of [`Self::spare_words`].
-    ///
-    /// # Safety
-    /// So many of these words were written.
-    pub(crate) unsafe fn append_spare(&mut self, words: usize) {
-        self.len += words * size_of::<u64>();
-        assert!(self.len <= self.capacity, "within the block");
+        SpareWords { start: start.cast(), used: 0, capacity, len: &mut self.len }
     }
 
     /// Removes all bytes after the first `len`.
@@ -105,6 +103,50 @@ impl Buffer {
             unsafe { free_uncounted(self.block, layout(self.capacity)) };
         }
         (self.block, self.capacity) = (block, capacity);
+    }
+}
+
+impl SpareWords<'_> {
+    /// Appends words, in little-endian order, and returns their address, which is valid until the
+    /// buffer is changed; `None` if the room is too small.
+    #[inline(always)]
+    pub(crate) fn append<W>(
+        &mut self,
+        words: &[W],
+        get: impl Fn(&W) -> u64,
+    ) -> Option<NonNull<u8>> {
+        let end = self.used + words.len();
+        if end > self.capacity {
+            return None;
+        }
+        // SAFETY: within the block, or its end.
+        let target = unsafe { self.start.add(self.used) };
+        match words {
+            // SAFETY: the block has room for the word, checked above.
+            [word] => unsafe { target.write(get(word).to_le_bytes()) },
+            // SAFETY: the block has room for the words, checked above.
+            _ => unsafe { write_words(target, words, get) },
+        }
+        self.used = end;
+        Some(target.cast())
+    }
+}
+
+impl Drop for SpareWords<'_> {
+    fn drop(&mut self) {
+        *self.len += self.used * size_of::<u64>();
+    }
+}
+
+/// Writes words to an address, in little-endian order.
+///
+/// # Safety
+/// The address has room for them.
+#[inline(never)]
+unsafe fn write_words<W>(target: NonNull<[u8; 8]>, words: &[W], get: impl Fn(&W) -> u64) {
+    for (number, word) in words.iter().enumerate() {
+        // SAFETY: within the room, which needs no alignment.
+        unsafe { target.add(number).write(get(word).to_le_bytes()) };
     }
 }
 

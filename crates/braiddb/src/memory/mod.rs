@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 
-pub(crate) use buffer::Buffer;
+pub(crate) use buffer::{Buffer, SpareWords};
 #[cfg(not(loom))]
 pub(crate) use reserved::{HUGE_PAGE_BYTES, map, unmap};
 pub(crate) use reserved::{Reserved, Zero};

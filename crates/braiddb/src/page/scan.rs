@@ -1,18 +1,19 @@
 //! Scans of a paged table: the records of one leaf after another, as a transaction sees them.
 
+use std::mem::MaybeUninit;
 use std::ops::{Bound, Range};
 use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
 use super::error::Interrupted;
-use super::layout::{PageWord, SlotFlags};
+use super::layout::{LeafSlot, PageWord, SlotFlags};
 use super::table::{PagedRecord, PagedTable, SlotCopy, copy_slot};
 use super::tree::{LeafView, PageCursor};
 use super::would_suspend::WouldSuspend;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, SpareWords};
 use crate::reclaim::OperationGuard;
-use crate::types::{KeyBuffer, ScannedRecord};
+use crate::types::{KeyBuffer, SHORT_KEY_BYTES, ScannedRecord};
 use crate::version::{Undecided, View};
 
 /// Position in a key range of a paged table.
@@ -83,49 +84,76 @@ impl PlainRecords {
             *values = Buffer::with_capacity(leaf.page_bytes());
         }
         let slots = leaf.slots(places)?;
-        let mut spare_records = records.spare_capacity_mut().iter_mut();
-        let (start, mut spare_words) = values.spare_words();
-        let (mut copied, mut used_words) = (0, 0);
-        for number in 0..slots.len() {
-            let slot = slots.get(if reverse { slots.len() - 1 - number } else { number });
-            if slot.flags().has_no_value() {
-                if slot.flags().has(SlotFlags::OVERFLOW) && !keys_only {
-                    return None;
-                }
-                if slot.flags().has(SlotFlags::DELETED) {
-                    continue;
-                }
-            }
-            let (short_key, key_bytes, key_start) = match slot.short_key() {
-                Some((short_key, bytes)) => (short_key, bytes as u32, 0),
-                None => {
-                    let start = long_keys.len();
-                    slot.copy_key(long_keys);
-                    ([0; 8], (long_keys.len() - start) as u32, start as u32)
-                }
-            };
-            let mut value: NonNull<[u8]> = NonNull::from(&[]);
-            if !keys_only {
-                let (words, bytes) = slot.value_words()?;
-                let (to, rest) = spare_words.split_at_mut_checked(words.len())?;
-                to.iter_mut()
-                    .zip(words)
-                    .for_each(|(to, word)| _ = to.write(word.get().to_le_bytes()));
-                // SAFETY: within the room for words, as these words are.
-                let start = unsafe { start.add(used_words * size_of::<u64>()) };
-                (value, spare_words) = (NonNull::slice_from_raw_parts(start, bytes), rest);
-                used_words += words.len();
-            }
-            let record = ScannedRecord { short_key, key_bytes, key_start, value };
-            spare_records.next()?.write(record);
-            copied += 1;
+        let mut target = CopyTarget {
+            records: records.spare_capacity_mut().iter_mut(),
+            long_keys,
+            values: values.spare_words(),
+            keys_only,
+        };
+        match reverse {
+            false => slots.iter().try_for_each(|slot| target.copy(slot))?,
+            true => slots.iter().rev().try_for_each(|slot| target.copy(slot))?,
         }
-        // SAFETY: so many words were written, from the first on.
-        unsafe { values.append_spare(used_words) };
+        let left = target.records.len();
+        drop(target);
+        let copied = records.spare_capacity_mut().len() - left;
         // SAFETY: so many records were written, from the first on.
         unsafe { records.set_len(copied) };
         Some(())
     }
+}
+
+/// Lists to which slots are copied.
+struct CopyTarget<'l> {
+    records: std::slice::IterMut<'l, MaybeUninit<ScannedRecord>>,
+    long_keys: &'l mut Vec<u8>,
+    values: SpareWords<'l>,
+    keys_only: bool,
+}
+
+impl CopyTarget<'_> {
+    /// Copies a slot; `None` if its value is large, or the leaf is being changed.
+    #[inline(always)]
+    fn copy<W: PageWord>(&mut self, slot: LeafSlot<'_, '_, W>) -> Option<()> {
+        if slot.flags().has_no_value() {
+            if slot.flags().has(SlotFlags::OVERFLOW) && !self.keys_only {
+                return None;
+            }
+            if slot.flags().has(SlotFlags::DELETED) {
+                return Some(());
+            }
+        }
+        let short_key = slot.short_key();
+        let (short_key, key_bytes, key_start) = match short_key {
+            Some((short_key, bytes)) => (short_key, bytes as u32, 0),
+            None => copy_other_key(slot, self.long_keys),
+        };
+        let mut value: NonNull<[u8]> = NonNull::from(&[]);
+        if !self.keys_only {
+            let (words, bytes) = slot.value_words()?;
+            value = NonNull::slice_from_raw_parts(self.values.append(words, W::get)?, bytes);
+        }
+        let record = ScannedRecord { short_key, key_bytes, key_start, value };
+        self.records.next()?.write(record);
+        Some(())
+    }
+}
+
+/// Copies a key that is not a short one of [`LeafSlot::short_key`], in the form of
+/// [`ScannedRecord`].
+#[inline(never)]
+fn copy_other_key<W: PageWord>(
+    slot: LeafSlot<'_, '_, W>,
+    long_keys: &mut Vec<u8>,
+) -> ([u8; SHORT_KEY_BYTES], u32, u32) {
+    let (start, mut short_key) = (long_keys.len(), [0; SHORT_KEY_BYTES]);
+    slot.copy_key(long_keys);
+    let bytes = long_keys.len() - start;
+    if let Some(short) = short_key.get_mut(..bytes) {
+        short.copy_from_slice(&long_keys[start..]);
+        long_keys.truncate(start);
+    }
+    (short_key, bytes as u32, start as u32)
 }
 
 impl PagedCursor<'_> {

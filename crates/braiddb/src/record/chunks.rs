@@ -93,6 +93,16 @@ impl Chunks {
         ChunkWords { chunks: self, first: 0, words: &[] }
     }
 
+    /// The chunk of an available index: the number of its first word, and its words.
+    #[inline(never)]
+    fn words_around(&self, number: u64) -> (u64, &[AtomicU64]) {
+        let (chunk, offset) = place(number);
+        let words = NonNull::slice_from_raw_parts(self.start(chunk), words_of(chunk));
+        // SAFETY: a published chunk holds so many words, which are shared only as atomics and live
+        // as long as the array.
+        (number - offset as u64, unsafe { words.as_ref() })
+    }
+
     /// Makes the words up to `number` available, and returns a lower bound of the number of
     /// available words.
     ///
@@ -129,7 +139,7 @@ impl Chunks {
 }
 
 /// Access to several words. It finds words of the chunk that it found last by their offset alone.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ChunkWords<'c> {
     chunks: &'c Chunks,
     /// The number of the chunk's first word, and its words.
@@ -143,19 +153,11 @@ impl<'c> ChunkWords<'c> {
     pub(super) fn word(&mut self, number: u64) -> &'c AtomicU64 {
         match self.words.get(number.wrapping_sub(self.first) as usize) {
             Some(word) => word,
-            None => self.find(number),
+            None => {
+                (self.first, self.words) = self.chunks.words_around(number);
+                &self.words[(number - self.first) as usize]
+            }
         }
-    }
-
-    #[inline(never)]
-    fn find(&mut self, number: u64) -> &'c AtomicU64 {
-        let (chunk, offset) = place(number);
-        self.first = number - offset as u64;
-        let words = NonNull::slice_from_raw_parts(self.chunks.start(chunk), words_of(chunk));
-        // SAFETY: a published chunk holds so many words, which are shared only as atomics and live
-        // as long as the array.
-        self.words = unsafe { words.as_ref() };
-        &self.words[offset]
     }
 }
 

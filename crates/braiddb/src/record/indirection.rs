@@ -81,7 +81,7 @@ pub(crate) struct IndirectionArray {
 }
 
 /// Access to several entries of one table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct EntryReader<'a>(ChunkWords<'a>);
 
 impl EntryReader<'_> {

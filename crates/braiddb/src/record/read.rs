@@ -54,7 +54,7 @@ impl<'o> SeenVersion<'o> {
 }
 
 /// Reader of the newest values of several records, under one guard and for one view.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewestValues<'o> {
     entries: EntryReader<'o>,
     view: View<'o>,

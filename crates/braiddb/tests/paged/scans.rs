@@ -1,4 +1,5 @@
-//! Scans of paged tables with concurrent writers: each sees one snapshot, from leaves with and without versions.
+//! Scans of paged tables with concurrent writers: each sees one snapshot, from leaves with and without
+//! versions.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -151,5 +152,45 @@ fn the_first_record_of_a_scan_takes_the_memory_of_its_value() {
         };
         let copies = db.run_blocking(body).unwrap();
         assert!(copies < READS * 100, "{copies} bytes");
+    });
+}
+
+/// A key of eight bytes may be the prefix of all keys of its leaf.
+#[test]
+fn scans_return_keys_that_are_prefixes_of_others() {
+    with_limit(LIMIT_SECONDS, |_| {
+        const GROUPS: u64 = 20;
+        const MEMBERS: u64 = 300;
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let table: Table<str, str> = create_table(&db, "records", true);
+        let keys = (0..GROUPS).flat_map(|group| {
+            let group = format!("{group:08}");
+            let members = (0..MEMBERS).map({
+                let group = group.clone();
+                move |member| format!("{group}{member:03}")
+            });
+            [group].into_iter().chain(members)
+        });
+        let keys: Vec<String> = keys.collect();
+        let expected = keys.clone();
+        let body = async move |tx: &Transaction| {
+            for key in &keys {
+                tx.put(&table, key, key).await?;
+            }
+            Ok::<_, Error>(table.clone())
+        };
+        let table = db.run_blocking(body).unwrap();
+        let body = async move |tx: &Transaction| {
+            let mut found = Vec::new();
+            let each = |key: String, value: &str| {
+                assert_eq!(key, value);
+                found.push(key);
+                ControlFlow::<()>::Continue(())
+            };
+            tx.scan(&table, ..)?.visit(each).await?;
+            assert_eq!(tx.scan(&table, ..)?.count().await?, GROUPS * (MEMBERS + 1));
+            Ok::<_, Error>(found)
+        };
+        assert!(db.run_blocking(body).unwrap() == expected);
     });
 }

@@ -44,78 +44,91 @@ impl StoredOnPage {
 #[derive(Debug)]
 pub(in crate::page) struct LeafSlots<'p, W> {
     page: Page<'p, W>,
-    prefix: KeyPrefixHead,
-    first: usize,
     entries: &'p [[W; ENTRY_WORDS]],
-}
-
-/// The first bytes of the prefix that all keys of a page share.
-#[derive(Clone, Copy, Debug)]
-struct KeyPrefixHead {
-    bytes: usize,
-    head: u64,
-    /// Position of a key's head behind the prefix, if part of it is in the first bytes of the key.
+    /// Place of the first entry.
+    first: usize,
+    /// Length of the prefix that all keys of the page share, and its first bytes.
+    prefix_bytes: usize,
+    prefix_head: u64,
+    /// Position of a key's head behind the prefix.
     shift: u32,
-    mask: u64,
+    /// Maximum length of a key whose bytes are in the prefix's and the key's head.
+    max_short_bytes: usize,
 }
 
 /// One of [`LeafSlots`].
 #[derive(Debug)]
-pub(in crate::page) struct LeafSlot<'p, W> {
-    page: Page<'p, W>,
-    prefix: KeyPrefixHead,
-    place: usize,
+pub(in crate::page) struct LeafSlot<'s, 'p, W> {
+    slots: &'s LeafSlots<'p, W>,
+    words: &'p [W; ENTRY_WORDS],
     head: u64,
     entry: EntryWord,
 }
 
-impl<'p, W: PageWord> LeafSlots<'p, W> {
-    /// Returns the number of slots.
-    #[inline(always)]
-    pub(in crate::page) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Returns a slot by its number, in key order.
-    #[inline(always)]
-    pub(in crate::page) fn get(&self, number: usize) -> LeafSlot<'p, W> {
-        let [head, word] = &self.entries[number];
-        let (head, entry) = (head.get(), EntryWord(word.get()));
-        let (page, prefix, place) = (self.page, self.prefix, self.first + number);
-        LeafSlot { page, prefix, place, head, entry }
+impl<W> Clone for LeafSlot<'_, '_, W> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-impl<'p, W: PageWord> LeafSlot<'p, W> {
+impl<W> Copy for LeafSlot<'_, '_, W> {}
+
+impl<'p, W: PageWord> LeafSlots<'p, W> {
+    /// Returns the slots, in key order.
+    #[inline(always)]
+    pub(in crate::page) fn iter(&self) -> impl DoubleEndedIterator<Item = LeafSlot<'_, 'p, W>> {
+        self.entries.iter().map(|words| {
+            let [head, word] = words;
+            LeafSlot { slots: self, words, head: head.get(), entry: EntryWord(word.get()) }
+        })
+    }
+}
+
+impl<'p, W: PageWord> LeafSlot<'_, 'p, W> {
     #[inline(always)]
     pub(in crate::page) fn flags(&self) -> SlotFlags {
         self.entry.flags()
     }
 
-    /// Returns the bytes of a key of at most eight bytes, padded with zeros, and their number.
+    /// Returns the bytes of a key of at most eight bytes, padded with zeros, and their number. `None`
+    /// for other keys, and for those that begin with a prefix of eight bytes.
     #[inline(always)]
     pub(in crate::page) fn short_key(&self) -> Option<([u8; WORD_BYTES], usize)> {
-        let (prefix, bytes) = (&self.prefix, self.entry.key_bytes());
-        if bytes > WORD_BYTES {
+        let (slots, bytes) = (self.slots, self.entry.key_bytes());
+        if bytes > slots.max_short_bytes {
             return None;
         }
-        let suffix = self.head >> prefix.shift & prefix.mask;
-        Some(((prefix.head | suffix).to_be_bytes(), bytes))
+        let key = slots.prefix_head | self.head >> slots.shift;
+        Some((key.to_be_bytes(), bytes))
     }
 
     /// Appends the key to `out`.
     pub(in crate::page) fn copy_key(&self, out: &mut impl ByteSink) {
-        self.page.copy_key(self.place, out);
+        let first = self.slots.entries.as_ptr().addr();
+        let place = (std::ptr::from_ref(self.words).addr() - first) / size_of_val(self.words);
+        self.slots.page.copy_key(self.slots.first + place, out);
     }
 
     /// Returns the words of the value and its length in bytes; `None` if they are not within the page,
     /// which is then being changed.
     #[inline(always)]
     pub(in crate::page) fn value_words(&self) -> Option<(&'p [W], usize)> {
-        let start = self.entry.cell() + self.entry.tail_words(self.prefix.bytes);
-        let bytes = self.entry.value_bytes();
-        Some((self.page.words.get(start..start + bytes.div_ceil(WORD_BYTES))?, bytes))
+        // The cell has no part of a short key.
+        let tail = match self.short_key() {
+            Some(_) => 0,
+            None => tail_words_of(self.entry, self.slots.prefix_bytes),
+        };
+        let (start, bytes) = (self.entry.cell() + tail, self.entry.value_bytes());
+        #[expect(clippy::manual_div_ceil, reason = "fewer instructions; no overflow")]
+        let words = (bytes + WORD_BYTES - 1) / WORD_BYTES;
+        Some((self.slots.page.words.get(start..start + words)?, bytes))
     }
+}
+
+/// Returns the number of words of a cell for the key. Separate from the code for short keys.
+#[inline(never)]
+fn tail_words_of(entry: EntryWord, prefix_bytes: usize) -> usize {
+    entry.tail_words(prefix_bytes)
 }
 
 impl<'p, W: PageWord> Page<'p, W> {
@@ -204,12 +217,17 @@ impl<'p, W: PageWord> Page<'p, W> {
             let (cell, _) = self.fence_cells().next().unwrap_or_default();
             self.copy_bytes(cell, bytes, &mut prefix);
         }
-        let head = word_of(&prefix, 0).swap_bytes();
-        let (shift, mask) = if bytes < WORD_BYTES { (8 * bytes as u32, u64::MAX) } else { (0, 0) };
         let words = ENTRY_WORDS * places.start..ENTRY_WORDS * places.end;
         let (entries, _) = self.words.get(ENTRIES_AT..)?.get(words)?.as_chunks();
-        let prefix = KeyPrefixHead { bytes, head, shift, mask };
-        Some(LeafSlots { page: self, prefix, first: places.start, entries })
+        Some(LeafSlots {
+            page: self,
+            entries,
+            first: places.start,
+            prefix_bytes: bytes,
+            prefix_head: word_of(&prefix, 0).swap_bytes(),
+            shift: 8 * bytes as u32 % u64::BITS,
+            max_short_bytes: if bytes < WORD_BYTES { WORD_BYTES } else { 0 },
+        })
     }
 
     /// Returns the length of the value part of a slot's cell.

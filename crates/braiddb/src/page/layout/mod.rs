@@ -42,7 +42,7 @@ pub(in crate::page) use header::{PageFormat, PageShape};
 pub(in crate::page) use image::{PageDamage, image_checksum};
 pub(in crate::page) use inner::ChildrenWords;
 pub(crate) use leaf::StoredOnPage;
-pub(in crate::page) use leaf::{KeySlot, LeafSlots};
+pub(in crate::page) use leaf::{KeySlot, LeafSlot, LeafSlots};
 pub(in crate::page) use rebuild::SplitPoint;
 pub(in crate::page) use search::KeySuffix;
 

@@ -48,22 +48,23 @@ impl ReadyRecords {
     }
 
     /// Adds the records of the first entries whose newest versions are simply the visible ones.
-    /// `depends_on` becomes the latest of their commits, if that is later.
+    /// Values are empty if `KEYS_ONLY`. `depends_on` becomes the latest of their commits, if that is
+    /// later.
     #[inline(never)]
-    pub(super) fn lend(
+    pub(super) fn lend<const KEYS_ONLY: bool>(
         &mut self,
         entries: &[LeafEntry<'_>],
-        newest_values: &mut NewestValues<'_>,
+        newest_values: &NewestValues<'_>,
         depends_on: &mut Lsn,
-        keys_only: bool,
     ) -> LentRecords {
         self.records.reserve(entries.len());
-        let mut latest = *depends_on;
+        // Copies, which stay in registers.
+        let (mut newest_values, mut latest) = (newest_values.clone(), *depends_on);
         let mut lent = LentRecords::default();
         for (record, entry) in self.records.spare_capacity_mut().iter_mut().zip(entries) {
             let Some((value, lsn)) = newest_values.get(entry.rid()) else { break };
             latest = latest.max(lsn);
-            let value: &[u8] = if keys_only { &[] } else { value };
+            let value: &[u8] = if KEYS_ONLY { &[] } else { value };
             let (short_key, key_bytes, key_start) = match entry.short_key() {
                 Some((short_key, key_bytes)) => (short_key, key_bytes, 0),
                 None => append_key(entry, &mut self.long_keys),

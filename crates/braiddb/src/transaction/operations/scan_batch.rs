@@ -171,7 +171,10 @@ impl<'tx> RecordScan<'tx> {
             // In a visit, values that are found after a record from the log are copied later.
             if lends && (batch.in_log.is_empty() || !self.visits()) {
                 let rest = &rest[..rest.len().min(most - batch.ready.len())];
-                let lent = batch.ready.lend(rest, &mut newest_values, &mut depends_on, keys_only);
+                let lent = match keys_only {
+                    false => batch.ready.lend::<false>(rest, &newest_values, &mut depends_on),
+                    true => batch.ready.lend::<true>(rest, &newest_values, &mut depends_on),
+                };
                 (taken, bytes) = (taken + lent.records, bytes + lent.bytes);
             }
             let Some(entry) = entries.get(taken) else { break };
