@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::error::Interrupted;
-use super::layout::{LeafSlot, PageWord, SlotFlags};
+use super::layout::{LeafSlot, PageWord, SlotFlags, max_inline_value_bytes};
 use super::table::{PagedRecord, PagedTable, SlotCopy, copy_slot};
 use super::tree::{LeafView, PageCursor};
 use super::would_suspend::WouldSuspend;
@@ -79,9 +79,11 @@ impl PlainRecords {
         records.reserve(places.len());
         long_keys.clear();
         values.truncate(0);
-        if !keys_only && values.capacity() < leaf.page_bytes() {
-            // The values of a page that is not being changed fit, and never move.
-            *values = Buffer::with_capacity(leaf.page_bytes());
+        // The values of a page that is not being changed fit, and never move.
+        let value_bytes = places.len().saturating_mul(max_inline_value_bytes(leaf.page_bytes()));
+        let value_bytes = value_bytes.min(leaf.page_bytes());
+        if !keys_only && values.capacity() < value_bytes {
+            *values = Buffer::with_capacity(value_bytes);
         }
         let slots = leaf.slots(places)?;
         let mut target = CopyTarget {
@@ -258,5 +260,53 @@ impl PagedCursor<'_> {
     /// Moves the cursor past the record with key `key`.
     pub(crate) fn pass_to(&mut self, key: &[u8]) {
         self.cursor.pass_to(key);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
+    use crate::page::layout::{Page, PageFormat};
+    use crate::rid::TableId;
+    use crate::sync::atomic::AtomicU64;
+
+    /// A key may be as long as the prefix of its leaf, and the prefix as long as a short key.
+    #[test]
+    fn keys_are_copied_whatever_prefix_their_leaf_has() {
+        const PAGE_BYTES: usize = 4096;
+        with_limit(PART_SECONDS, |_| {
+            for prefix in [0, 1, 7, 8, 9, 20] {
+                let words: Vec<_> = (0..PAGE_BYTES / 8).map(|_| AtomicU64::new(0)).collect();
+                let (page, low) = (Page::new(&words), vec![b'p'; prefix]);
+                let high = [&low[..], &[0xff]].concat();
+                let table = TableId(7);
+                page.format(&PageFormat { level: 0, page: 1, table, low: &low, high: Some(&high) });
+                let rests = [vec![], vec![1], vec![1; 7], vec![1; 8], vec![2; 12]];
+                let keys: Vec<_> = rests.map(|rest| [&low[..], &rest].concat()).into();
+                for (place, key) in keys.iter().enumerate() {
+                    page.insert(place, key, key, SlotFlags::NONE);
+                }
+                let slots = page.slots(0..keys.len()).unwrap();
+                let (records, long_keys) = (Vec::with_capacity(keys.len()), Vec::new());
+                let values = Buffer::with_capacity(PAGE_BYTES);
+                let mut plain = PlainRecords { records, long_keys, values };
+                let mut target = CopyTarget {
+                    records: plain.records.spare_capacity_mut().iter_mut(),
+                    long_keys: &mut plain.long_keys,
+                    values: plain.values.spare_words(),
+                    keys_only: false,
+                };
+                slots.iter().for_each(|slot| target.copy(slot).unwrap());
+                drop(target);
+                // SAFETY: so many records were written.
+                unsafe { plain.records.set_len(keys.len()) };
+                for (record, key) in plain.records.iter().zip(&keys) {
+                    assert_eq!(record.key(&plain.long_keys), key, "prefix of {prefix} bytes");
+                    // SAFETY: its value is in `plain.values`.
+                    assert_eq!(unsafe { record.value.as_ref() }, key);
+                }
+            }
+        });
     }
 }

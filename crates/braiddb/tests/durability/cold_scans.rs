@@ -5,9 +5,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, LogError, Options, Table, Transaction, Tuning};
+use braiddb::{Database, Error, LogError, Options, Table, TableOptions, Transaction, Tuning};
+use futures_util::future::join;
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
@@ -238,5 +240,44 @@ fn visits_copy_few_bytes_beside_records_from_the_log() {
         let most = most.load(Ordering::Relaxed);
         assert!((1..MAX_COPIED).contains(&most), "{most} bytes were copied at a time");
         db.close().unwrap();
+    });
+}
+
+/// The count waits for the log, and the rollback happens meanwhile. It counts nothing that was
+/// undone, and all records whose deletion was undone.
+#[test]
+fn a_count_beside_a_rollback_counts_the_records_that_are_left() {
+    with_limit(LIMIT_SECONDS, |_| {
+        const RECORDS: u64 = 20;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let db = Database::open(path, options()).unwrap().watched();
+        let fill = async move |tx: &Transaction| {
+            // Whether a record has expired is known once it was read.
+            let expiring = TableOptions::default().ttl(Duration::from_hours(1000));
+            let table = tx.create_table_with("records", expiring).await?;
+            for key in 0..RECORDS {
+                tx.insert(&table, &(10 * key), &value(key)[..]).await?;
+            }
+            Ok::<Table<u64, [u8]>, Error>(table)
+        };
+        db.run_blocking(fill).unwrap();
+        block_on(db.checkpoint()).unwrap();
+        db.close().unwrap();
+        let (db, table) = open(path);
+        let before = db.stats().suspensions.storage;
+        let count = db.run_blocking(async move |tx| {
+            let savepoint = tx.savepoint();
+            for key in 0..RECORDS / 2 {
+                tx.insert(&table, &(10 * key + 5), &value(key)[..]).await?;
+            }
+            tx.delete(&table, &10).await?;
+            let count = tx.scan(&table, ..)?.count();
+            let (count, undone) = join(count, tx.rollback_to(&savepoint)).await;
+            undone?;
+            count
+        });
+        assert_eq!(count.unwrap(), RECORDS);
+        assert!(db.stats().suspensions.storage > before, "the count has waited");
     });
 }

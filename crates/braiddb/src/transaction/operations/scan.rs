@@ -266,7 +266,9 @@ impl<'tx> RecordScan<'tx> {
     pub(crate) async fn load(&mut self) -> Result<bool, OperationError> {
         self.forget_rolled_back();
         while self.ready.is_empty() {
-            if !self.read_batch().await? {
+            let has_more = self.read_batch().await?;
+            // Another operation may have rolled back while this one was suspended.
+            if !self.forget_rolled_back() && !has_more {
                 self.ended = true;
                 break;
             }
@@ -305,9 +307,9 @@ impl<'tx> RecordScan<'tx> {
     /// The key and the value of the ready record, which the caller passes before it uses them.
     #[inline(always)]
     pub(crate) fn lend(&self) -> Option<(&[u8], &[u8])> {
-        // SAFETY: `self`, which borrows the transaction, is borrowed. Only `clear_ready`, which
-        // takes it mutably, frees copies or drops the guard under which the value was found. Else the
-        // version stays until the transaction ends.
+        // SAFETY: `self`, which borrows the transaction, is borrowed. All that frees or moves the
+        // copies, or drops the guard under which versions were found, takes it mutably or by value. A
+        // version that was found otherwise stays until the transaction ends.
         self.ready.first().map(|(key, value)| (key, unsafe { value.as_ref() }))
     }
 
@@ -318,8 +320,8 @@ impl<'tx> RecordScan<'tx> {
         let long_keys = self.ready.long_keys();
         let end = self.stop.max(self.ready.passed() + 1);
         let records = self.ready.numbered(end).map(move |(number, record)| {
-            // SAFETY: `self` is borrowed, and only `clear_ready`, which takes it mutably, frees the
-            // copies and versions that ready records reference.
+            // SAFETY: `self` is borrowed. All that frees or moves the copies, or drops the guard under
+            // which versions were found, takes it mutably or by value.
             (number, record.key(long_keys), unsafe { record.value.as_ref() })
         });
         records.take_while(|_| self.rollbacks == self.savepoints.rollbacks())
@@ -388,14 +390,16 @@ impl<'tx> RecordScan<'tx> {
     }
 
     /// Discards records that were read ahead if the transaction was rolled back since: they may
-    /// include undone writes.
+    /// include undone writes. Returns whether it was.
     #[inline(always)]
-    fn forget_rolled_back(&mut self) {
+    fn forget_rolled_back(&mut self) -> bool {
         let rollbacks = self.transaction.savepoints().rollbacks();
-        if self.rollbacks != rollbacks {
+        let rolled_back = self.rollbacks != rollbacks;
+        if rolled_back {
             self.rollbacks = rollbacks;
             self.forget_ready();
         }
+        rolled_back
     }
 
     /// Discards records that were read ahead; the scan continues after the last passed key. Records
