@@ -13,7 +13,7 @@ use super::transaction::Transaction;
 use super::transaction_builder::{
     Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
 };
-use crate::record::Records;
+use crate::record::{PagedRecords, Records};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, UserFailure,
 };
@@ -158,16 +158,13 @@ impl Database {
         Box::pin(async move { Ok(run.await?.value) })
     }
 
-    fn check_bulk_tables(&self, listed: Vec<ListedTable>) -> Result<Vec<Arc<Records>>> {
+    fn check_bulk_tables(&self, listed: Vec<ListedTable>) -> Result<Vec<Arc<PagedRecords>>> {
         self.refuse_if_read_only()?;
         let each = listed.into_iter().map(|ListedTable { name, records }| {
             if !self.shared.engine.owns(&records) {
                 return Err(Error::Misuse(Misuse::ForeignTable(name.to_string())));
             }
-            if records.paged().is_none() {
-                return Err(Error::Misuse(Misuse::NotPaged(name.to_string())));
-            }
-            Ok(records)
+            records.into_paged().ok_or_else(|| Error::Misuse(Misuse::NotPaged(name.to_string())))
         });
         each.collect()
     }
@@ -258,7 +255,7 @@ fn cannot_begin(why: CannotBegin) -> Error {
 async fn run_on_worker<T, E, F>(
     options: TransactionOptions,
     runtime: &CallerRuntime,
-    tables: Vec<Arc<Records>>,
+    tables: Vec<Arc<PagedRecords>>,
     body: Contained<F>,
 ) -> Result<Outcome<T>, TransactionFailure<E>>
 where

@@ -5,7 +5,6 @@ use std::ops::Bound;
 use super::error::{Error, Misuse, Result};
 use super::table::KeyRange;
 use crate::index::MAX_KEY_BYTES;
-use crate::page::PagedTable;
 use crate::record::Records;
 use crate::transaction::ScanBounds;
 use crate::types::{KeyBuffer, TableKey};
@@ -35,7 +34,7 @@ pub(super) fn encode_for<K: TableKey + ?Sized>(records: &Records, key: &K) -> Re
 /// Checks that an encoded key is valid for records of this table.
 #[inline]
 pub(super) fn check_key(records: &Records, key: &[u8]) -> Result<()> {
-    let limit = records.paged().map_or(MAX_KEY_BYTES, PagedTable::max_key_bytes);
+    let limit = records.max_key_bytes();
     match key.len() <= limit {
         true => Ok(()),
         false => Err(Error::Misuse(Misuse::KeyTooLong { bytes: key.len(), limit })),

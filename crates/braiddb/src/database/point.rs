@@ -5,7 +5,7 @@ use super::encode::{encode, encode_for};
 use super::error::Result;
 use super::table::Table;
 use super::transaction::Transaction;
-use crate::record::Records;
+use crate::record::{MemoryRecords, Records};
 use crate::sched::{ImmediateOperation, engine_call, engine_code, immediate_or};
 use crate::transaction::{ActiveTransaction, ReadNow, WriteIntent};
 use crate::types::{TableKey, Value};
@@ -29,14 +29,12 @@ where
             Err(error) => return Some(Err(error)),
         };
         // Checked before the key is encoded, which happens again if the read has to wait.
-        if !engine_call(|| transaction.core.may_read_now(records)) {
-            return None;
-        }
+        let plain = engine_call(|| transaction.core.may_read_now(records))?;
         let key = match encode_for(records, key) {
             Ok(key) => key,
             Err(error) => return Some(Err(error)),
         };
-        match engine_call(|| transaction.core.get_now(records, &key)) {
+        match engine_call(|| transaction.core.get_now(plain, &key)) {
             ReadNow::Found(found) => match found.decode::<V>() {
                 Ok(value) => Some(Ok(Some(value))),
                 Err(error) => Some(Err(error.into())),
@@ -50,7 +48,12 @@ where
 /// The kind of a write.
 trait PointWrite: Copy {
     /// Writes if the write need not wait and meets no conflict.
-    fn now(core: &ActiveTransaction, table: &Records, key: &[u8], value: &[u8]) -> Option<bool>;
+    fn now(
+        core: &ActiveTransaction,
+        table: &MemoryRecords,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<bool>;
 
     /// Returns the intent of the write.
     fn intent(value: &[u8]) -> WriteIntent<'_>;
@@ -66,7 +69,7 @@ macro_rules! point_writes {
                 #[inline(always)]
                 fn now(
                     core: &ActiveTransaction,
-                    table: &Records,
+                    table: &MemoryRecords,
                     key: &[u8],
                     value: &[u8],
                 ) -> Option<bool> {
@@ -107,15 +110,13 @@ where
             Err(error) => return Some(Err(error)),
         };
         // Checked before the key and the value are encoded, as for a read.
-        if !engine_call(|| transaction.core.may_write_now(records)) {
-            return None;
-        }
+        let plain = engine_call(|| transaction.core.may_write_now(records))?;
         let value = match V::encode(value) {
             Ok(value) => value,
             Err(error) => return Some(Err(error.into())),
         };
         let key = encode(key);
-        engine_call(|| W::now(&transaction.core, records, &key, &value)).map(|_| Ok(()))
+        engine_call(|| W::now(&transaction.core, plain, &key, &value)).map(|_| Ok(()))
     }
 }
 

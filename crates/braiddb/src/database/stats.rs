@@ -262,11 +262,8 @@ impl Database {
     /// ```
     pub fn table_size<K: ?Sized, V: ?Sized>(&self, table: &Table<K, V>) -> TableSize {
         let table = &table.core;
-        let (records, (index_height, index_bytes)) = match table.paged() {
-            Some(paged) => (paged.stored().records, paged.index_size()),
-            None => (table.rids().in_use(), table.index.size()),
-        };
-        TableSize { records, index_bytes, index_height }
+        let (index_height, index_bytes) = table.index_size();
+        TableSize { records: table.stored(), index_bytes, index_height }
     }
 
     /// Returns the statistics of the database.

@@ -184,7 +184,7 @@ impl Transaction {
         let records = self.records(table)?;
         let key = encode_for(records, key)?;
         let mut found = ReadNow::Later;
-        if engine_call(|| self.core.may_read_now(records)) {
+        if let Some(records) = engine_call(|| self.core.may_read_now(records)) {
             found = engine_call(|| self.core.get_now(records, &key));
         }
         if let ReadNow::Later = found {
@@ -235,17 +235,15 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let key = encode_for(records, key)?;
-        let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key)).await? else {
+        let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key, true)).await?
+        else {
             return Ok(None);
         };
         let stored = (found.bytes(), seen);
         let unexpired = engine_call(|| self.core.unexpired_or_noted(records, &key, stored));
         let Some(value) = unexpired else { return Ok(None) };
         let seen_part = part(V::decode(value)?);
-        if let SeenRecord::OnPage { .. } = seen {
-            engine_call(|| self.core.note_key(records, &key));
-        }
-        if let SeenRecord::Others { rid, .. } = seen {
+        if let SeenRecord::Others { point: Some(point), .. } = seen {
             let before = seen_part.clone();
             let time = self.core.time_for(records);
             let same = move |stored: &[u8]| {
@@ -253,7 +251,9 @@ impl Transaction {
                     .is_some_and(|value| V::decode(value).is_ok_and(|now| part(now) == before))
             };
             let same = Contained::new(Box::new(same) as Box<_>);
-            engine_call(|| self.core.note_part(records, rid, &key, same));
+            engine_call(|| self.core.note_part(point, &key, same));
+        } else {
+            engine_call(|| self.core.note_seen(records, &key, seen));
         }
         Ok(Some(seen_part))
     }

@@ -28,14 +28,13 @@ where
     ValueOf: Borrow<V::Input>,
 {
     let (records, name) = (table.core.clone(), table.name.clone());
-    if records.paged().is_none() {
+    let Some(records) = records.into_paged() else {
         return Err(Error::Misuse(Misuse::NotPaged(name.to_string())));
-    }
+    };
     let done = database.shared.workers.start(move || async move {
-        let pages = records.paged().expect("the table is paged, as checked above");
         for (key, value) in rows {
             let (key, value) = (encode_checked(&key)?, V::encode(value.borrow())?);
-            pages.replay(&key, Some(&value)).await.map_err(OperationError::from)?;
+            records.pages().replay(&key, Some(&value)).await.map_err(OperationError::from)?;
         }
         Ok(())
     })?;

@@ -14,9 +14,9 @@ use std::rc::Rc;
 
 use crate::index::Cursor;
 use crate::log::{ColdStore, RecordView};
-use crate::page::{KeyBytes, PagedTable};
+use crate::page::KeyBytes;
 use crate::reclaim;
-use crate::record::Records;
+use crate::record::{MemoryRecords, PagedRecords, Records, TableKind};
 use crate::rid::Rid;
 use crate::sched::{self, Interleaved, WaitCause};
 use crate::transaction::{OperationError, ScanBounds, WorkerTransactions, check_index};
@@ -65,9 +65,9 @@ pub(crate) async fn check_tables() -> Result<TableCheckResult, OperationError> {
     let mut checked = TableCheckResult::default();
     for table in worker.engine().tables() {
         let before = checked.problems.len();
-        match table.paged() {
-            Some(pages) => check_paged_table(&worker, &table, pages, &mut checked).await?,
-            None => check_table(&worker, &store, &table, &mut checked).await?,
+        match table.kind() {
+            TableKind::Memory(table) => check_table(&worker, &store, table, &mut checked).await?,
+            TableKind::Paged(table) => check_paged_table(&worker, table, &mut checked).await?,
         }
         if table.is_gone() {
             // The records that it had are being discarded: their values may be incomplete.
@@ -85,10 +85,10 @@ pub(crate) async fn check_tables() -> Result<TableCheckResult, OperationError> {
 async fn check_table(
     worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
-    table: &Records,
+    table: &MemoryRecords,
     checked: &mut TableCheckResult,
 ) -> Result<(), OperationError> {
-    let mut cursor = table.index.cursor_to_last_key(&reclaim::enter()).await;
+    let mut cursor = table.index().cursor_to_last_key(&reclaim::enter()).await;
     let mut is_over = false;
     while !is_over {
         let mut listed = Vec::new();
@@ -150,13 +150,12 @@ async fn check_span(store: &ColdStore, table: &Records, span: &[LocatedKey]) -> 
 /// Checks the records of a paged table.
 async fn check_paged_table(
     worker: &Rc<WorkerTransactions>,
-    table: &Records,
-    pages: &PagedTable,
+    table: &PagedRecords,
     checked: &mut TableCheckResult,
 ) -> Result<(), OperationError> {
     let mut last: Option<KeyBuffer> = None;
     // Writers that append keys do not prolong the check.
-    let Some(end) = last_key(pages, table, checked).await? else { return Ok(()) };
+    let Some(end) = last_key(table, checked).await? else { return Ok(()) };
     loop {
         let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
         let (mut found, mut bytes, mut is_over) = (0, 0, false);
@@ -216,11 +215,10 @@ async fn check_paged_table(
 /// Returns the last key of a paged table; `None` if the table has no key, or if its last page is
 /// damaged, which is added to the problems.
 async fn last_key(
-    pages: &PagedTable,
-    table: &Records,
+    table: &PagedRecords,
     checked: &mut TableCheckResult,
 ) -> Result<Option<KeyBuffer>, OperationError> {
-    match pages.last_key().await.map_err(OperationError::from) {
+    match table.pages().last_key().await.map_err(OperationError::from) {
         Err(error) if error.is_damaged_page() => {
             let name = table.name();
             checked.problems.push(format!("table {:?}: {error}", &*name));
@@ -243,7 +241,7 @@ fn behind(key: Option<&KeyBuffer>, end: &KeyBuffer) -> ScanBounds {
 /// Looks up some of the next keys. Returns `false` after the last.
 async fn list(
     worker: &Rc<WorkerTransactions>,
-    table: &Records,
+    table: &MemoryRecords,
     cursor: &mut Cursor<'_>,
     listed: &mut Vec<LocatedKey>,
 ) -> Result<bool, OperationError> {

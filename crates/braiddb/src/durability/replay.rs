@@ -25,7 +25,7 @@ use super::{RecoveryError, RecoveryObserver, RecoveryStep};
 use crate::log::{Block, BlockKind, LogReader, Lsn, RecordKind, RecordView};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{IndirectionEntry, Records};
+use crate::record::{IndirectionEntry, MemoryRecords};
 use crate::rid::{CATALOG, Rid};
 use crate::sync::channel::{Receiver, SyncSender, sync_channel};
 use crate::sync::{Mutex, thread};
@@ -274,8 +274,10 @@ impl ReplayShare<'_> {
                 }
                 let operation = reclaim::enter();
                 let table = self.engine.recovered_table(record.table);
+                // Only tables in memory have records with ids.
+                let Some(table) = table.in_memory() else { continue };
                 table.raise_rid(record.rid)?;
-                self.apply(&table, &record, lsn, &operation);
+                self.apply(table, &record, lsn, &operation);
             }
             participation.turn();
         }
@@ -288,7 +290,7 @@ impl ReplayShare<'_> {
 
     fn apply(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         record: &RecordView<'_>,
         lsn: Lsn,
         operation: &OperationGuard,
@@ -296,7 +298,7 @@ impl ReplayShare<'_> {
         let (rid, key) = (record.rid, record.key);
         match record.kind {
             RecordKind::Delete => {
-                table.index.remove(key, rid, operation);
+                table.index().remove(key, rid, operation);
                 self.set(table, rid, lsn, None);
             }
             RecordKind::Insert | RecordKind::Update => {
@@ -307,9 +309,9 @@ impl ReplayShare<'_> {
                     if let Ok(old) = table.look_up_now(key, operation)
                         && old != rid
                     {
-                        table.index.remove(key, old, operation);
+                        table.index().remove(key, old, operation);
                     }
-                    let inserted = table.index.insert(key, rid, operation);
+                    let inserted = table.index().insert(key, rid, operation);
                     assert!(inserted.is_ok() || inserted == Err(rid), "one thread has the key");
                 }
             }
@@ -321,7 +323,7 @@ impl ReplayShare<'_> {
 
     /// Stores the effect of a record's log entry at `lsn`, unless a later entry was applied
     /// already: the record's address, or for a deletion a tombstone with its LSN.
-    fn set(&self, table: &Records, rid: Rid, lsn: Lsn, address: Option<Address>) {
+    fn set(&self, table: &MemoryRecords, rid: Rid, lsn: Lsn, address: Option<Address>) {
         let _exclusive = self.stripes[rid.number() as usize % LOCK_COUNT].lock();
         let before = table.array().load(rid);
         let there = match before {
@@ -349,6 +351,7 @@ impl ReplayShare<'_> {
 fn release_unused_ids(engine: &Engine) {
     for table in engine.tables() {
         engine.raise_table_id(table.id);
+        let Some(table) = table.in_memory() else { continue };
         let mut records = 0;
         for rid in (0..table.rids().handed_out()).map(Rid::new) {
             match table.array().load(rid) {

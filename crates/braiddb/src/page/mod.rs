@@ -29,7 +29,6 @@ mod loads;
 mod map;
 #[cfg(all(test, loom))]
 mod model;
-mod nonblocking;
 mod replay;
 mod resident_set;
 mod scan;

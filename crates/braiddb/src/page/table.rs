@@ -43,7 +43,7 @@ pub(crate) struct PagedTable {
     large: OnceLock<Arc<LargeValues>>,
     id: TableId,
     memory: Arc<MemoryCounters>,
-    pub(super) interruptions: Interruptions,
+    interruptions: Interruptions,
     pub(super) bulk: BulkState,
 }
 
@@ -254,6 +254,26 @@ impl PagedTable {
     ) -> Result<LatchedLeaf<'_>, WouldSuspend> {
         let latched = self.tree().latch_if_in_memory(key, LeafRoom::of(bytes)).await;
         latched.map_err(|interrupted| self.would_suspend(interrupted))
+    }
+
+    /// Does what [`latch`](Self::latch) does, without suspending.
+    ///
+    /// # Errors
+    /// When it cannot be done now; then nothing has changed.
+    pub(crate) fn latch_now(
+        &self,
+        key: &[u8],
+        bytes: Option<usize>,
+    ) -> Result<LatchedLeaf<'_>, WouldSuspend> {
+        if self.interruptions.interrupts() {
+            return Err(WouldSuspend::Interrupted(Interrupted::Restart));
+        }
+        let latched = self.tree().try_latch(key, LeafRoom::of(bytes));
+        latched.map_err(|interrupted| self.would_suspend(interrupted))
+    }
+
+    pub(super) fn would_suspend(&self, interrupted: Interrupted) -> WouldSuspend {
+        WouldSuspend::new(self.tree().space(), interrupted)
     }
 
     /// Writes a record whose latched leaf has room for the value. `decide` receives the record's

@@ -10,7 +10,7 @@
 //! transaction that the writer may precede.
 
 use super::access_stamps::AccessStamps;
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -21,7 +21,7 @@ use crate::version::{Link, Stamp, TransactionStatus, Version, View};
 /// Number of polls for another worker's decision before this thread yields.
 const MAX_POLLS: u32 = 100;
 
-impl Records {
+impl MemoryRecords {
     fn access(&self) -> &AccessStamps {
         self.access_stamps().expect("a database that certifies by the serial safety net")
     }

@@ -16,14 +16,14 @@
 //! - An address is before every begin stamp in use, and so before `b`.
 
 use super::indirection::IndirectionEntry;
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{Link, Stamp, TransactionStatus, Verdict, Version, View};
 
-impl Records {
+impl MemoryRecords {
     /// Returns whether [`Self::is_unchanged`] holds because of the newest version alone, as for most
     /// records: `view`'s transaction wrote it, or it was committed before `view`'s begin stamp.
     #[inline(always)]

@@ -10,6 +10,7 @@ use loom::thread;
 
 use super::indirection::IndirectionEntry;
 use super::read::{NotReady, SeenVersion};
+use super::records::MemoryRecords;
 use super::records::Records;
 use super::write::InstallRefusal;
 use crate::index::LeafEntry;
@@ -67,11 +68,16 @@ fn rid(number: u8) -> Rid {
 }
 
 impl Shared {
+    fn table(&self) -> &MemoryRecords {
+        self.table.in_memory().unwrap()
+    }
+
     fn new() -> Self {
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(2, memory.clone()));
-        let table = Records::new(TableId(1), memory, None, false);
+        let records = Records::new(TableId(1), memory, None, false);
         {
+            let table = records.in_memory().unwrap();
             let _me = domain.participate();
             let operation = reclaim::enter();
             for number in [ONE, TWO] {
@@ -81,10 +87,15 @@ impl Shared {
                 table
                     .array()
                     .publish(id, VersionRef::allocate(table.memory(), stamp, b"old", false));
-                table.index.insert(&[number], id, &operation).unwrap();
+                table.index().insert(&[number], id, &operation).unwrap();
             }
         }
-        Self { tail: AtomicU64::new(BEGIN.0), status: StatusTable::new(2, 1), domain, table }
+        Self {
+            tail: AtomicU64::new(BEGIN.0),
+            status: StatusTable::new(2, 1),
+            domain,
+            table: records,
+        }
     }
 
     fn tail(&self) -> Lsn {
@@ -104,7 +115,7 @@ impl Shared {
         let name = self.status.begin(worker, 0);
         let view = self.view(BEGIN, name);
         let stamp = Stamp::in_flight(name);
-        let new = VersionRef::allocate(self.table.memory(), stamp, b"new", false);
+        let new = VersionRef::allocate(self.table().memory(), stamp, b"new", false);
         let Some((id, base)) = self.install(view, written, new, operation) else {
             self.status.aborted(name);
             return End::Conflict;
@@ -121,10 +132,10 @@ impl Shared {
         } else {
             self.status.aborted(name);
             if base.is_none() {
-                self.table.index.remove(&[written], id, operation);
+                self.table().index().remove(&[written], id, operation);
             }
             // SAFETY: installed above on that base.
-            unsafe { self.table.roll_back(id, new, base) };
+            unsafe { self.table().roll_back(id, new, base) };
         }
         end
     }
@@ -138,18 +149,18 @@ impl Shared {
         operation: &OperationGuard,
     ) -> Option<(Rid, Option<Link>)> {
         loop {
-            let Ok(id) = self.table.look_up_now(&[written], operation) else {
-                let id = self.table.take_rid().unwrap();
-                self.table.array().publish(id, new);
-                if self.table.index.insert(&[written], id, operation).is_ok() {
+            let Ok(id) = self.table().look_up_now(&[written], operation) else {
+                let id = self.table().take_rid().unwrap();
+                self.table().array().publish(id, new);
+                if self.table().index().insert(&[written], id, operation).is_ok() {
                     return Some((id, None));
                 }
                 // SAFETY: published above; the index never referenced it.
-                unsafe { self.table.roll_back(id, new, None) };
+                unsafe { self.table().roll_back(id, new, None) };
                 continue;
             };
-            match self.table.base(self.table.array().entry(id), view, operation) {
-                Ok(base) if self.table.install(self.table.array().entry(id), base, new) => {
+            match self.table().base(self.table().array().entry(id), view, operation) {
+                Ok(base) if self.table().install(self.table().array().entry(id), base, new) => {
                     return Some((id, base.link()));
                 }
                 Ok(_) | Err(InstallRefusal::Dead) => {}
@@ -159,20 +170,22 @@ impl Shared {
     }
 
     fn certify(&self, view: View<'_>, read: Read, lsn: Lsn, operation: &OperationGuard) -> End {
-        let judge = |id| match self.table.deciding(id, view, lsn, operation) {
+        let judge = |id| match self.table().deciding(id, view, lsn, operation) {
             Some((_, Verdict::Between)) => End::Changed,
             Some((_, Verdict::Untold)) => End::Untold,
             _ => End::Committed(lsn),
         };
         match read {
             Read::Nothing => End::Committed(lsn),
-            Read::Record(number) if self.table.has_unchanged_head(rid(number), view, operation) => {
+            Read::Record(number)
+                if self.table().has_unchanged_head(rid(number), view, operation) =>
+            {
                 End::Committed(lsn)
             }
             Read::Record(number) => judge(rid(number)),
             Read::From(first) => {
                 let low = Bound::Included(&[first][..]);
-                let mut cursor = self.table.index.cursor(low, Bound::Unbounded, false);
+                let mut cursor = self.table().index().cursor(low, Bound::Unbounded, false);
                 let mut entries = Vec::<LeafEntry<'_>>::new();
                 while run_now(cursor.next_batch(operation, &mut entries, 4)) {
                     let ends = entries.iter().map(|entry| judge(entry.rid()));
@@ -249,7 +262,7 @@ fn reader_beside_certification(fails: bool) {
         let operation = reclaim::enter();
         let begin = shared.tail();
         let view = shared.view(begin, shared.status.begin(1, 0));
-        let read = || match shared.table.find_now(rid(TWO), view, &operation) {
+        let read = || match shared.table().find_now(rid(TWO), view, &operation) {
             Ok(seen) => Some(seen.and_then(SeenVersion::value).expect("it is there").to_vec()),
             Err(NotReady::Undecided) => None,
             Err(NotReady::InLog(place)) => panic!("{place:?}"),
@@ -288,15 +301,15 @@ fn model_what_decides_a_certification_is_not_pruned() {
         let shared = Arc::new(Shared::new());
         let stamps = [12, 16, 24, 32];
         let versions = stamps.map(|lsn| {
-            let IndirectionEntry::Version(below) = shared.table.array().load(rid(ONE)) else {
+            let IndirectionEntry::Version(below) = shared.table().array().load(rid(ONE)) else {
                 panic!("it is in memory")
             };
             let stamp = Stamp::committed(Lsn(lsn));
-            let new = VersionRef::allocate(shared.table.memory(), stamp, b"new", false);
+            let new = VersionRef::allocate(shared.table().memory(), stamp, b"new", false);
             // SAFETY: nothing is freed while a model's threads run.
             unsafe { new.get() }.set_next(Some(Link::Version(below)));
             let (from, to) = (IndirectionEntry::Version(below), IndirectionEntry::Version(new));
-            assert!(shared.table.array().replace(rid(ONE), from, to));
+            assert!(shared.table().array().replace(rid(ONE), from, to));
             new
         });
         let (horizon, readers) = (Horizon::new(2), Readers::new(2));
@@ -324,7 +337,7 @@ fn model_what_decides_a_certification_is_not_pruned() {
             shared.certify(shared.view(Lsn(20), name), Read::Record(ONE), Lsn(28), &operation);
         assert_eq!(end, End::Changed, "a version was committed at 24");
         let seen = |begin| {
-            let seen = shared.table.find_now(rid(ONE), shared.view(Lsn(begin), name), &operation);
+            let seen = shared.table().find_now(rid(ONE), shared.view(Lsn(begin), name), &operation);
             seen.unwrap().and_then(|seen| seen.committed)
         };
         assert_eq!((seen(10), seen(20)), (Some(Lsn(8)), Some(Lsn(16))));

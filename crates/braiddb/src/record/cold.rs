@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::indirection::IndirectionEntry;
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::log::{ColdRecord, ColdSpan, LogError, Lsn, RecordKind, RecordView};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -50,7 +50,7 @@ impl ColdVersion {
 /// Result of reading a record from the log.
 type FetchResult = Result<ColdRecord, Arc<LogError>>;
 
-impl Records {
+impl MemoryRecords {
     /// Reads the record of the version `cold` of `rid`, which an active transaction saw.
     ///
     /// # Errors

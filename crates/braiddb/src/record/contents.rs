@@ -1,6 +1,6 @@
 //! Contents of a table by location, counted by reading every entry of its array.
 
-use super::Records;
+use super::MemoryRecords;
 use super::read::NotReady;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -17,7 +17,7 @@ pub(crate) struct Contents {
     pub(crate) cold_bytes: u64,
 }
 
-impl Records {
+impl MemoryRecords {
     /// Counts what `view` sees under up to `count` record ids from `from` on; returns the next id,
     /// if more may follow. Counting does not mark versions as referenced. A record whose commit is
     /// being decided is not counted.

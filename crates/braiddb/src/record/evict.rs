@@ -14,10 +14,10 @@
 //! - A worker that replaces a version by another with the same link excludes the pruner, the only
 //!   task that changes a version's link.
 //! - The replacement contains the location of the record, which compaction may change at that
-//!   moment. A worker that replaces a version checks this afterwards ([`Records::follow_move`]).
+//!   moment. A worker that replaces a version checks this afterwards ([`MemoryRecords::follow_move`]).
 
 use super::indirection::IndirectionEntry;
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
@@ -29,7 +29,7 @@ use crate::version::{Acting, Address, Link, Version, VersionRef};
 /// transfer.
 const MIN_PAYLOAD_BYTES: usize = 64;
 
-impl Records {
+impl MemoryRecords {
     /// Moves the hand over `count` entries. Passes every evicted version to `evicted`: nothing
     /// references it any more, and the caller retires it. Returns the bytes that this will free.
     ///
@@ -156,6 +156,7 @@ mod tests {
     use crate::common::{PART_SECONDS, with_limit};
     use std::sync::Arc;
 
+    use super::super::records::Records;
     use super::*;
     use crate::memory::MemoryCounters;
     use crate::reclaim::{self, Domain};
@@ -168,7 +169,8 @@ mod tests {
         with_limit(PART_SECONDS, |_| {
             let memory = Arc::new(MemoryCounters::new());
             let domain = Arc::new(Domain::new(1, memory.clone()));
-            let table = Records::new(TableId(1), memory.clone(), None, true);
+            let records = Records::new(TableId(1), memory.clone(), None, true);
+            let table = records.in_memory().unwrap();
             let participation = domain.participate();
             let operation = reclaim::enter();
             for evicts_to_header in [false, true] {
@@ -198,7 +200,7 @@ mod tests {
                 unsafe { whole.free(&memory) };
             }
             drop(operation);
-            drop((table, participation));
+            drop((records, participation));
         });
     }
 }

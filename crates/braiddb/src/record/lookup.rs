@@ -2,7 +2,7 @@
 //! probably missing.
 
 use super::indirection::IndirectionEntry;
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::index::{InsertionPlace, Lookup, LookupProgress};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -11,7 +11,7 @@ use crate::sched::{self, Stepped, Steps};
 /// A lookup of a record in progress.
 #[derive(Debug)]
 pub(crate) struct RecordLookup<'a> {
-    table: &'a Records,
+    table: &'a MemoryRecords,
     index: Lookup<'a, 'a>,
     stage: LookupStage,
 }
@@ -29,7 +29,7 @@ enum LookupStage {
     Absent,
 }
 
-impl Records {
+impl MemoryRecords {
     /// Finds the record id of `key`, and prefetches the record's newest version. The id is not
     /// reused at least as long as the guard lasts. The error is the key's place in the index.
     #[inline(always)]
@@ -49,7 +49,7 @@ impl Records {
         key: &[u8],
         operation: &'g OperationGuard,
     ) -> Result<Rid, InsertionPlace<'g>> {
-        self.index.find(key, operation)
+        self.index().find(key, operation)
     }
 }
 
@@ -58,7 +58,7 @@ impl RecordLookup<'_> {
     fn advance_as<const PAUSES: bool>(&mut self) -> bool {
         let table = self.table;
         let rid = match self.stage {
-            LookupStage::Index => match self.index.advance::<PAUSES>(&table.index) {
+            LookupStage::Index => match self.index.advance::<PAUSES>(table.index()) {
                 LookupProgress::Found(rid) if PAUSES && table.array_is_cold() => {
                     sched::prefetch(table.array().pointer(rid));
                     self.stage = LookupStage::Entry(rid);

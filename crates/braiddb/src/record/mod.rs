@@ -40,7 +40,7 @@ pub(crate) use expiry::{EXPIRY_BYTES, split_expiry, with_expiry};
 pub(crate) use indirection::IndirectionEntry;
 pub(crate) use prune::Cut;
 pub(crate) use read::{NewestValues, NotReady, RecordLocation, SeenVersion};
-pub(crate) use records::{Records, RecordsRef};
+pub(crate) use records::{MemoryRecords, PagedRecords, Records, RecordsRef, TableKind};
 pub(crate) use relocate::{HeldLogRange, NewestVersion};
 pub(crate) use rids::TableFull;
 pub(crate) use secondary::{ChangingIndexes, IndexCode, Secondary};

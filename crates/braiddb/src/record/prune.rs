@@ -2,7 +2,7 @@
 //! over, and replaces those that it sees by their headers.
 
 use super::indirection::IndirectionEntry;
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::reclaim;
 use crate::rid::Rid;
 use crate::version::{Link, Pruning, Version, VersionRef};
@@ -15,7 +15,7 @@ pub(crate) struct Cut {
     pub(crate) header: Option<VersionRef>,
 }
 
-impl Records {
+impl MemoryRecords {
     /// Cuts versions, newest first, out of the chain of `rid`, and retires them.
     ///
     /// # Safety

@@ -6,7 +6,7 @@
 
 use super::cold::ColdVersion;
 use super::indirection::{EntryReader, IndirectionEntry};
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -62,7 +62,7 @@ pub(crate) struct NewestValues<'o> {
 }
 
 impl<'o> NewestValues<'o> {
-    /// Does what [`Records::newest_value`] does.
+    /// Does what [`MemoryRecords::newest_value`] does.
     #[inline(always)]
     pub(crate) fn get(&mut self, rid: Rid) -> Option<(&'o [u8], Lsn)> {
         // SAFETY: loaded under the guard that the reader was made with, for an active
@@ -95,7 +95,7 @@ unsafe fn newest_value<'o>(
     Some((value, lsn))
 }
 
-impl Records {
+impl MemoryRecords {
     /// Finds the version of `rid` that is visible to `view`, after a lookup has prefetched the newest
     /// one. `None` if no version is visible, `Err` if it must be read from the log.
     pub(crate) async fn find<'o>(

@@ -1,5 +1,6 @@
 //! Records of a table: index, indirection array and record ids.
 
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use super::lifetime::Lifetime;
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
 use super::show_key::{EncodedKey, ShowKey};
-use crate::index::IndexTree;
+use crate::index::{IndexTree, MAX_KEY_BYTES};
 use crate::log::{ColdStore, Lsn};
 use crate::memory::MemoryCounters;
 use crate::page::PagedTable;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{RwLock, unreachable_unchecked};
 use crate::version::{Stamp, TransactionName, VersionRef};
 
 /// Structures smaller than this stay in the processor's caches, and reading them does not justify a
@@ -35,30 +36,18 @@ const USABLE_BY_NONE: u64 = 1;
 const USABLE_BY_OLDER: u64 = 2;
 
 /// The records of a table.
-///
-/// Invariant: every index entry references a record id whose indirection entry is a version or
-/// dead. An id has a version before the index references the id.
 #[derive(Debug)]
 pub(crate) struct Records {
     pub(crate) id: TableId,
-    pub(crate) index: IndexTree,
-    /// The pages of a paged table, which has no entries in its index and array.
-    paged: Option<Box<PagedTable>>,
+    storage: RecordStorage,
     pub(super) lifetime: Lifetime,
     /// The table's name in errors; known once the table was opened.
     name: RwLock<Arc<str>>,
     /// Formats the table's keys in errors.
     show_key: RwLock<ShowKey>,
     pub(super) secondaries: Secondaries,
-    array: IndirectionArray,
-    /// The last readers of its records, for the serial safety net.
-    #[cfg(feature = "experiment")]
-    access: Option<Box<AccessStamps>>,
-    rids: RidAllocator,
     count: RecordCount,
     memory: Arc<MemoryCounters>,
-    /// Reader of evicted records; `None` without a log.
-    store: Option<ColdStore>,
     /// The transactions that may use the table: one of the constants above, or the transaction with
     /// the name in this stamp.
     users: AtomicU64,
@@ -66,74 +55,116 @@ pub(crate) struct Records {
     dropped_at: AtomicU64,
     /// Number of entries in the workers' lists that have its address.
     listed: AtomicU64,
-    /// Set if records are evicted, so that reads mark versions as referenced.
-    evicts: bool,
     /// Set if records read from the log become resident.
     caches: AtomicBool,
+}
+
+/// Where the records of a table are.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a table in memory is reached without a further load"
+)]
+enum RecordStorage {
+    Memory(MemoryStorage),
+    Paged(Box<PagedTable>),
+}
+
+/// The records of a table in memory.
+///
+/// Invariant: every index entry references a record id whose indirection entry is a version or
+/// dead. An id has a version before the index references the id.
+#[derive(Debug)]
+struct MemoryStorage {
+    index: IndexTree,
+    array: IndirectionArray,
+    /// The last readers of its records, for the serial safety net.
+    #[cfg(feature = "experiment")]
+    access: Option<Box<AccessStamps>>,
+    rids: RidAllocator,
+    /// Reader of evicted records; `None` without a log.
+    store: Option<ColdStore>,
+    /// Set if records are evicted, so that reads mark versions as referenced.
+    evicts: bool,
     /// The clock's hand: the next record id for eviction.
     hand: CachePadded<AtomicU64>,
 }
 
 impl Records {
-    /// Creates an empty table that every transaction may use. It takes no memory for records until
-    /// it has some.
+    /// Creates an empty table in memory that every transaction may use.
     pub(crate) fn new(
         id: TableId,
         memory: Arc<MemoryCounters>,
         store: Option<ColdStore>,
         evicts: bool,
     ) -> Self {
-        let index = IndexTree::new(memory.clone());
-        let (array, rids) = (IndirectionArray::default(), RidAllocator::default());
-        let (caches, hand) = (AtomicBool::new(true), CachePadded::default());
-        let users = AtomicU64::new(USABLE_BY_ALL);
-        let (name, secondaries) = (RwLock::new("".into()), Secondaries::default());
-        let show_key = RwLock::new(ShowKey(|_| None));
-        Self {
-            id,
-            index,
-            paged: None,
-            lifetime: Lifetime::default(),
-            name,
-            show_key,
-            secondaries,
-            array,
+        let storage = MemoryStorage {
+            index: IndexTree::new(memory.clone()),
+            array: IndirectionArray::default(),
             #[cfg(feature = "experiment")]
             access: None,
-            rids,
+            rids: RidAllocator::default(),
+            store,
+            evicts,
+            hand: CachePadded::default(),
+        };
+        Self::of_storage(id, memory, RecordStorage::Memory(storage))
+    }
+
+    /// Creates a paged table that every transaction may use.
+    pub(crate) fn on_pages(id: TableId, memory: Arc<MemoryCounters>, pages: PagedTable) -> Self {
+        Self::of_storage(id, memory, RecordStorage::Paged(Box::new(pages)))
+    }
+
+    fn of_storage(id: TableId, memory: Arc<MemoryCounters>, storage: RecordStorage) -> Self {
+        Self {
+            id,
+            storage,
+            lifetime: Lifetime::default(),
+            name: RwLock::new("".into()),
+            show_key: RwLock::new(ShowKey(|_| None)),
+            secondaries: Secondaries::default(),
             count: RecordCount::default(),
             memory,
-            store,
-            users,
+            users: AtomicU64::new(USABLE_BY_ALL),
             dropped_at: AtomicU64::new(u64::MAX),
             listed: AtomicU64::new(0),
-            evicts,
-            caches,
-            hand,
+            caches: AtomicBool::new(true),
         }
     }
 
-    /// The number of committed records; not used for paged tables.
+    /// The number of committed records.
     pub(crate) fn count(&self) -> &RecordCount {
         &self.count
     }
 
-    /// Makes the table a paged one.
-    pub(crate) fn on_pages(mut self, pages: PagedTable) -> Self {
-        self.paged = Some(Box::new(pages));
-        self
+    /// The approximate number of records.
+    pub(crate) fn stored(&self) -> u64 {
+        match self.kind() {
+            TableKind::Memory(table) => table.rids().in_use(),
+            TableKind::Paged(table) => table.pages().stored().records,
+        }
     }
 
-    /// The pages of the table, if it is paged.
-    #[inline(always)]
-    pub(crate) fn paged(&self) -> Option<&PagedTable> {
-        self.paged.as_deref()
+    /// The height and the approximate bytes of the index.
+    pub(crate) fn index_size(&self) -> (u64, u64) {
+        match self.kind() {
+            TableKind::Memory(table) => table.index().size(),
+            TableKind::Paged(table) => table.pages().index_size(),
+        }
     }
 
-    /// Adds access stamps to the table.
+    /// The maximum length of a key, in bytes.
+    pub(crate) fn max_key_bytes(&self) -> usize {
+        self.paged().map_or(MAX_KEY_BYTES, |table| table.pages().max_key_bytes())
+    }
+
+    /// Adds access stamps to a table in memory.
     #[cfg(feature = "experiment")]
     pub(crate) fn with_access_stamps(mut self) -> Self {
-        self.access = Some(Box::default());
+        if let RecordStorage::Memory(storage) = &mut self.storage {
+            storage.access = Some(Box::default());
+        }
         self
     }
 
@@ -246,84 +277,8 @@ impl Records {
         self.caches.load(Ordering::Relaxed)
     }
 
-    pub(super) fn store(&self) -> Option<&ColdStore> {
-        self.store.as_ref()
-    }
-
-    /// Returns whether records are evicted.
-    #[inline(always)]
-    pub(super) fn evicts(&self) -> bool {
-        self.evicts
-    }
-
-    /// Returns whether versions that an active transaction sees stay allocated until it ends. With
-    /// a log behind the table, their addresses may replace them.
-    pub(crate) fn keeps_versions(&self) -> bool {
-        self.store.is_none()
-    }
-
-    /// Advances the clock's hand over the next `count` of the record ids below `bound`.
-    pub(super) fn advance_hand(&self, count: u64, bound: u64) -> impl Iterator<Item = u64> {
-        // Relaxed: this only divides the ids between workers.
-        let start = self.hand.fetch_add(count, Ordering::Relaxed);
-        (start..start + count).map(move |number| number % bound)
-    }
-
-    pub(crate) fn array(&self) -> &IndirectionArray {
-        &self.array
-    }
-
-    pub(crate) fn rids(&self) -> &RidAllocator {
-        &self.rids
-    }
-
     pub(crate) fn memory(&self) -> &MemoryCounters {
         &self.memory
-    }
-
-    /// Allocates a record id for a new record.
-    ///
-    /// # Errors
-    /// Fails if no id, or no memory for more ids, is left.
-    pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
-        let rid = self.rids.take(&self.array, &self.memory)?;
-        #[cfg(feature = "experiment")]
-        self.make_room_for_readers(rid).inspect_err(|_| self.rids.release(rid))?;
-        Ok(rid)
-    }
-
-    /// Marks ids up to `rid` as used; for recovery.
-    ///
-    /// # Errors
-    /// Fails if the table cannot have such an id, or no memory for it is left.
-    pub(crate) fn raise_rid(&self, rid: Rid) -> Result<(), TableFull> {
-        self.rids.raise(&self.array, &self.memory, rid)?;
-        #[cfg(feature = "experiment")]
-        self.make_room_for_readers(rid)?;
-        Ok(())
-    }
-
-    #[cfg(feature = "experiment")]
-    fn make_room_for_readers(&self, rid: Rid) -> Result<(), TableFull> {
-        if let Some(access) = &self.access {
-            access.grow(rid.number())?;
-        }
-        Ok(())
-    }
-
-    #[cfg(feature = "experiment")]
-    pub(super) fn access_stamps(&self) -> Option<&AccessStamps> {
-        self.access.as_deref()
-    }
-
-    /// Returns whether the indirection array is too large to stay cached.
-    pub(crate) fn array_is_cold(&self) -> bool {
-        self.rids.entry_bytes() > CACHED_BYTES
-    }
-
-    /// Returns whether the versions are too many to stay cached.
-    pub(crate) fn versions_are_cold(&self) -> bool {
-        self.rids.bound() * SMALL_VERSION_BYTES > CACHED_BYTES
     }
 
     /// Counts an entry with the table's address in a list of a worker: a deletion until the record
@@ -343,19 +298,105 @@ impl Records {
     /// list.
     pub(crate) fn is_unused(&self) -> bool {
         // Acquire pairs with the Release in `uncount_listed`.
-        self.listed.load(Ordering::Acquire) == 0 && self.rids.in_use() == 0
+        self.listed.load(Ordering::Acquire) == 0
+            && self.in_memory().is_none_or(|table| table.rids().in_use() == 0)
+    }
+}
+
+impl MemoryRecords {
+    pub(super) fn store(&self) -> Option<&ColdStore> {
+        self.storage().store.as_ref()
+    }
+
+    /// Returns whether records are evicted.
+    #[inline(always)]
+    pub(super) fn evicts(&self) -> bool {
+        self.storage().evicts
+    }
+
+    /// Returns whether versions that an active transaction sees stay allocated until it ends. With
+    /// a log behind the table, their addresses may replace them.
+    pub(crate) fn keeps_versions(&self) -> bool {
+        self.storage().store.is_none()
+    }
+
+    /// Advances the clock's hand over the next `count` of the record ids below `bound`.
+    pub(super) fn advance_hand(&self, count: u64, bound: u64) -> impl Iterator<Item = u64> {
+        // Relaxed: this only divides the ids between workers.
+        let start = self.storage().hand.fetch_add(count, Ordering::Relaxed);
+        (start..start + count).map(move |number| number % bound)
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(&self) -> &IndexTree {
+        &self.storage().index
+    }
+
+    #[inline(always)]
+    pub(crate) fn array(&self) -> &IndirectionArray {
+        &self.storage().array
+    }
+
+    #[inline(always)]
+    pub(crate) fn rids(&self) -> &RidAllocator {
+        &self.storage().rids
+    }
+
+    /// Allocates a record id for a new record.
+    ///
+    /// # Errors
+    /// Fails if no id, or no memory for more ids, is left.
+    pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
+        let rid = self.rids().take(self.array(), self.memory())?;
+        #[cfg(feature = "experiment")]
+        self.make_room_for_readers(rid).inspect_err(|_| self.rids().release(rid))?;
+        Ok(rid)
+    }
+
+    /// Marks ids up to `rid` as used; for recovery.
+    ///
+    /// # Errors
+    /// Fails if the table cannot have such an id, or no memory for it is left.
+    pub(crate) fn raise_rid(&self, rid: Rid) -> Result<(), TableFull> {
+        self.rids().raise(self.array(), self.memory(), rid)?;
+        #[cfg(feature = "experiment")]
+        self.make_room_for_readers(rid)?;
+        Ok(())
+    }
+
+    #[cfg(feature = "experiment")]
+    fn make_room_for_readers(&self, rid: Rid) -> Result<(), TableFull> {
+        if let Some(access) = &self.storage().access {
+            access.grow(rid.number())?;
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "experiment")]
+    pub(super) fn access_stamps(&self) -> Option<&AccessStamps> {
+        self.storage().access.as_deref()
+    }
+
+    /// Returns whether the indirection array is too large to stay cached.
+    pub(crate) fn array_is_cold(&self) -> bool {
+        self.rids().entry_bytes() > CACHED_BYTES
+    }
+
+    /// Returns whether the versions are too many to stay cached.
+    pub(crate) fn versions_are_cold(&self) -> bool {
+        self.rids().bound() * SMALL_VERSION_BYTES > CACHED_BYTES
     }
 
     /// Returns whether a point operation probably accesses memory that is not cached.
     #[inline(always)]
     pub(crate) fn is_cold(&self) -> bool {
-        self.index.has_cold_levels() || self.array_is_cold() || self.versions_are_cold()
+        self.index().has_cold_levels() || self.array_is_cold() || self.versions_are_cold()
     }
 
     /// Frees a dead record's id once no operation can hold it any more.
     pub(crate) fn retire_rid(&self, rid: Rid) {
         assert_eq!(
-            self.array.load(rid),
+            self.array().load(rid),
             IndirectionEntry::Dead,
             "only ids of dead records are freed"
         );
@@ -365,8 +406,8 @@ impl Records {
             // garbage first, a table whose creation was rolled back is retired itself, and a dropped
             // one is freed after this thread's next turn, once no id is in use.
             let table = unsafe { table.get() };
-            table.array.clear(rid);
-            table.rids.release(rid);
+            table.array().clear(rid);
+            table.rids().release(rid);
         });
     }
 
@@ -377,7 +418,104 @@ impl Records {
     /// No link references the version any more, and no other code frees it.
     pub(crate) unsafe fn retire_version(&self, version: VersionRef) {
         // SAFETY: allocated with the table's counters; the rest is the caller's contract.
-        unsafe { version.retire(&self.memory) };
+        unsafe { version.retire(self.memory()) };
+    }
+}
+
+/// The records of a table in memory. Invariant: so is their storage.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct MemoryRecords(Records);
+
+/// The records of a paged table. Invariant: their storage is paged.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct PagedRecords(Records);
+
+/// A table by its kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TableKind<'t> {
+    Memory(&'t MemoryRecords),
+    Paged(&'t PagedRecords),
+}
+
+impl Records {
+    /// The table by its kind.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> TableKind<'_> {
+        let table = std::ptr::from_ref(self);
+        match self.storage {
+            // SAFETY: the types have the same layout; the invariant is checked.
+            RecordStorage::Memory(_) => TableKind::Memory(unsafe { &*table.cast() }),
+            // SAFETY: the types have the same layout; the invariant is checked.
+            RecordStorage::Paged(_) => TableKind::Paged(unsafe { &*table.cast() }),
+        }
+    }
+
+    /// The table, if it is in memory.
+    #[inline(always)]
+    pub(crate) fn in_memory(&self) -> Option<&MemoryRecords> {
+        if let TableKind::Memory(table) = self.kind() { Some(table) } else { None }
+    }
+
+    /// The table, if it is paged.
+    #[inline(always)]
+    pub(crate) fn paged(&self) -> Option<&PagedRecords> {
+        if let TableKind::Paged(table) = self.kind() { Some(table) } else { None }
+    }
+
+    /// The table, if it is paged.
+    pub(crate) fn into_paged(self: Arc<Self>) -> Option<Arc<PagedRecords>> {
+        self.paged()?;
+        // SAFETY: the types have the same layout; the invariant is checked.
+        Some(unsafe { Arc::from_raw(Arc::into_raw(self).cast()) })
+    }
+}
+
+impl MemoryRecords {
+    #[inline(always)]
+    fn storage(&self) -> &MemoryStorage {
+        match &self.0.storage {
+            RecordStorage::Memory(storage) => storage,
+            // SAFETY: the invariant.
+            RecordStorage::Paged(_) => unsafe { unreachable_unchecked() },
+        }
+    }
+}
+
+impl PagedRecords {
+    /// The table, without its kind.
+    pub(crate) fn into_any(self: Arc<Self>) -> Arc<Records> {
+        // SAFETY: the types have the same layout.
+        unsafe { Arc::from_raw(Arc::into_raw(self).cast()) }
+    }
+
+    /// The pages of the table.
+    #[inline(always)]
+    pub(crate) fn pages(&self) -> &PagedTable {
+        match &self.0.storage {
+            RecordStorage::Paged(pages) => pages,
+            // SAFETY: the invariant.
+            RecordStorage::Memory(_) => unsafe { unreachable_unchecked() },
+        }
+    }
+}
+
+impl Deref for MemoryRecords {
+    type Target = Records;
+
+    #[inline(always)]
+    fn deref(&self) -> &Records {
+        &self.0
+    }
+}
+
+impl Deref for PagedRecords {
+    type Target = Records;
+
+    #[inline(always)]
+    fn deref(&self) -> &Records {
+        &self.0
     }
 }
 
@@ -385,15 +523,31 @@ impl Records {
 /// that created it has ended, or, if it is dropped, until nothing that has its address is left
 /// (`transaction/context/tables.rs`).
 /// So a transaction need not count its references to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordsRef(NonNull<Records>);
+#[derive(Debug)]
+pub(crate) struct RecordsRef<T = Records>(NonNull<T>);
 
-// SAFETY: `Records` is `Sync`, and dereferencing the address takes `get`, whose contract keeps the
-// table alive on any thread.
-unsafe impl Send for RecordsRef {}
+impl<T> Clone for RecordsRef<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-impl RecordsRef {
-    pub(crate) fn new(table: &Records) -> Self {
+impl<T> Copy for RecordsRef<T> {}
+
+impl<T> PartialEq for RecordsRef<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> Eq for RecordsRef<T> {}
+
+// SAFETY: dereferencing the address takes `get`, whose contract keeps the table alive on any
+// thread.
+unsafe impl<T: Sync> Send for RecordsRef<T> {}
+
+impl<T> RecordsRef<T> {
+    pub(crate) fn new(table: &T) -> Self {
         Self(NonNull::from(table))
     }
 
@@ -402,7 +556,7 @@ impl RecordsRef {
     /// # Safety
     /// The engine that owns the table outlives `'a`; if the table's creator aborts, it does so
     /// after `'a`. If the table is dropped, the caller is one of those that keep it allocated.
-    pub(crate) unsafe fn get<'a>(self) -> &'a Records {
+    pub(crate) unsafe fn get<'a>(self) -> &'a T {
         // SAFETY: made from a reference; alive by the caller's contract.
         unsafe { self.0.as_ref() }
     }
@@ -410,13 +564,14 @@ impl RecordsRef {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        self.memory.remove_array_bytes(self.rids.entry_bytes());
+        let Some(table) = self.in_memory() else { return };
+        self.memory.remove_array_bytes(table.rids().entry_bytes());
         // The ids of a dropped table are free, and their entries empty.
-        let ids = if self.rids.in_use() == 0 { 0 } else { self.rids.handed_out() };
+        let ids = if table.rids().in_use() == 0 { 0 } else { table.rids().handed_out() };
         for rid in (0..ids).map(Rid::new) {
             // Only the newest version belongs to the table; older ones belong to the garbage lists
             // of the workers that superseded them.
-            if let IndirectionEntry::Version(version) = self.array.load(rid) {
+            if let IndirectionEntry::Version(version) = table.array().load(rid) {
                 free(version, &self.memory);
             }
         }

@@ -2,7 +2,7 @@
 //! a copy of them.
 
 use super::indirection::IndirectionEntry;
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
@@ -49,7 +49,7 @@ impl HeldLogRange {
     }
 }
 
-impl Records {
+impl MemoryRecords {
     /// Returns the state of a record's entry.
     pub(crate) fn newest(
         &self,

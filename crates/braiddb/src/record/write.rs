@@ -4,7 +4,7 @@
 //! writer's begin stamp, is an immediate conflict. Writers never wait.
 
 use super::indirection::{EntryAccess, IndirectionEntry};
-use super::records::Records;
+use super::records::MemoryRecords;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
@@ -58,7 +58,7 @@ impl InstallBase<'_> {
     }
 }
 
-impl Records {
+impl MemoryRecords {
     /// The head of the chain of a record with this entry, if `view` may write on it.
     #[inline(always)]
     pub(crate) fn base<'o>(

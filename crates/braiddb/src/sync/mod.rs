@@ -34,6 +34,7 @@ pub(crate) use controlled::{
 pub(crate) use modelled::{ModelMutex, RawLock, atomic, spin_loop, yield_thread};
 #[cfg(any(not(braid_simulation), loom))]
 pub(crate) use plain::*;
+pub(crate) use std::hint::unreachable_unchecked;
 pub(crate) use std::sync::Once;
 use std::time::Duration;
 

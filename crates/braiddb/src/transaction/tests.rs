@@ -90,7 +90,7 @@ impl Drop for Bench {
 fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
     with_limit(PART_SECONDS, |_| {
         let bench = Bench::new();
-        let table = &bench.table;
+        let table = bench.table.in_memory().unwrap();
         let (winner, loser) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
         let operation = reclaim::enter();
         assert!(winner.write_new(table, b"key", b"winner", &operation, None).unwrap());
@@ -116,7 +116,7 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
 fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
     with_limit(PART_SECONDS, |_| {
         let bench = Bench::new();
-        let table = &bench.table;
+        let table = bench.table.in_memory().unwrap();
         let engine = bench.worker.engine().clone();
         let (inserter, looking) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
         let operation = reclaim::enter();
@@ -153,7 +153,7 @@ fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
     with_limit(PART_SECONDS, |_| {
         const DELETED: u64 = 10_000;
         let bench = Bench::new();
-        let table = &bench.table;
+        let table = bench.table.in_memory().unwrap();
         let _held_back = bench.worker.begin().unwrap();
         let writer = bench.worker.begin().unwrap();
         let insert = WriteIntent::Insert(b"value");
@@ -208,7 +208,7 @@ fn an_attempt_that_follows_another_is_not_refused() {
 fn own_overwrites_take_no_memory() {
     with_limit(PART_SECONDS, |_| {
         let bench = Bench::new();
-        let table = &bench.table;
+        let table = bench.table.in_memory().unwrap();
         let writer = bench.worker.begin().unwrap();
         let write = |value: u64| {
             let value = value.to_be_bytes();

@@ -250,7 +250,7 @@ impl Database {
         }
         let (mut records, mut after, mut most) = (0, None::<KeyBuffer>, FILLED_AT_ONCE);
         loop {
-            watch(IndexProgress { records, total: table.rids().handed_out().max(records) });
+            watch(IndexProgress { records, total: table.stored().max(records) });
             let (table, index, from) = (table.clone(), index.clone(), after.clone());
             // Snapshot isolation suffices, because its reads need no validation: see `fill_index`.
             let filled = self.transaction().isolation(Isolation::Snapshot).run(async move |tx| {

@@ -152,7 +152,7 @@ fn scans_of_leaves_without_versions_ask_for_none() {
             let engine = db.shared.engine.clone();
             let found = db.run_blocking(async move |_: &Transaction| {
                 let (tables, operation) = (engine.tables(), reclaim::enter());
-                let paged = tables.iter().find_map(|table| table.paged()).unwrap();
+                let paged = tables.iter().find_map(|table| table.paged()).unwrap().pages();
                 let (mut cursor, mut found) = (paged.cursor(Unbounded, Unbounded, reverse), vec![]);
                 let view = || -> View<'static> { panic!("it is asked who sees what") };
                 while let Some(some) =
@@ -307,7 +307,7 @@ fn leaves_that_are_emptied_beside_checkpoints_go() {
         let (db, table) = open(&disk, 4096);
         let leaves = || {
             let tables = db.shared.engine.tables();
-            tables.iter().find_map(|table| table.paged()).unwrap().leaves()
+            tables.iter().find_map(|table| table.paged()).unwrap().pages().leaves()
         };
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {

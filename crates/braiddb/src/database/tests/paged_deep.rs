@@ -115,7 +115,7 @@ fn check(db: &Database, table: &Records, model: &Model) {
 
 fn with_paged<R>(db: &Database, look: impl FnOnce(&PagedTable) -> R) -> R {
     let tables = db.shared.engine.tables();
-    look(tables.iter().find_map(|table| table.paged()).expect("a table is paged"))
+    look(tables.iter().find_map(|table| table.paged()).expect("a table is paged").pages())
 }
 
 /// Runs operations on the keys of one task, in transactions of which some are rolled back. Each

@@ -414,7 +414,8 @@ fn a_checkpoint_takes_no_more_than_was_expected() {
                 Ok::<_, Error>((records, bytes as u64))
             })
             .unwrap();
-        let stored = engine.tables().into_iter().find_map(|table| Some(table.paged()?.stored()));
+        let stored =
+            engine.tables().into_iter().find_map(|table| Some(table.paged()?.pages().stored()));
         let stored = stored.expect("a table is paged");
         assert_eq!(stored.records, counted);
         assert_eq!(stored.bytes, scanned);

@@ -18,7 +18,8 @@ const PIECE: usize = 960;
 /// Returns the number of pieces of large values in the only table, if it exists.
 pub(super) fn pieces(db: &Database) -> u64 {
     let tables = db.shared.engine.tables();
-    let large = tables.iter().find_map(|table| table.paged()).and_then(|paged| paged.large());
+    let large =
+        tables.iter().find_map(|table| table.paged()).and_then(|table| table.pages().large());
     large.map_or(0, |large| large.stored().records)
 }
 
@@ -247,7 +248,7 @@ fn leaves_of_values_that_are_gone_go() {
         wait_for_pieces(&db, pieces_of(lengths.values().copied()));
         let tables = db.shared.engine.tables();
         let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
-        let leaves = paged.large().expect("it has large values").leaves();
+        let leaves = paged.pages().large().expect("it has large values").leaves();
         assert!(leaves <= pieces(&db), "{leaves} leaves of {} pieces", pieces(&db));
     });
 }
@@ -278,7 +279,7 @@ fn a_check_lists_values_that_are_not_whole() {
         let lose = db.run_blocking(async move |_tx| {
             let tables = engine.tables();
             let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
-            let large = paged.large().expect("it has large values");
+            let large = paged.pages().large().expect("it has large values");
             // Pieces are numbered in the order of the writes: those of "b", "d" and "f".
             for (number, piece) in [(2, 0), (3, 2), (5, 4)] {
                 large.remove_piece(LargeRef::numbered(number, 5000), piece).await.unwrap();

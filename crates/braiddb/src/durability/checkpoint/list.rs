@@ -6,7 +6,7 @@ use super::chunk::{ChunkKind, LEAF_BYTES, SECTION_BYTES};
 use super::output::{CheckpointOutput, sync_directory};
 use crate::log::{LogError, LogFiles};
 use crate::page::{LeafWalk, Listing, PagedTable};
-use crate::record::Records;
+use crate::record::PagedRecords;
 use crate::rid::TableId;
 use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
@@ -56,8 +56,7 @@ impl CheckpointOutput {
     pub(super) async fn list_paged_table_if_created(
         &mut self,
         worker: &Rc<WorkerTransactions>,
-        table: &Records,
-        pages: &PagedTable,
+        table: &PagedRecords,
         listing: &mut Listing,
     ) -> Result<(), OperationError> {
         if table.is_gone() {
@@ -71,10 +70,10 @@ impl CheckpointOutput {
         }
         let before = self.written;
         let start = self.bytes();
-        let listed = self.list_paged_table(worker, table.id, pages, listing).await;
+        let listed = self.list_paged_table(worker, table, listing).await;
         if listed.is_err() {
             // Stops recording unowned values.
-            pages.large().map(|large| large.end_listing());
+            table.pages().large().map(|large| large.end_listing());
         }
         listed?;
         self.written.paged_bytes += self.bytes() - start;
@@ -89,10 +88,10 @@ impl CheckpointOutput {
     async fn list_paged_table(
         &mut self,
         worker: &Rc<WorkerTransactions>,
-        table: TableId,
-        pages: &PagedTable,
+        table: &PagedRecords,
         listing: &mut Listing,
     ) -> Result<(), OperationError> {
+        let (table, pages) = (table.id, table.pages());
         // Before any leaf is read, so that every value whose slot may be missing in a listed leaf
         // is recorded.
         let large = pages.large().cloned();

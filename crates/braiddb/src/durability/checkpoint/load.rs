@@ -8,7 +8,7 @@ use crate::durability::recovered_pages::RecoveringPages;
 use crate::durability::{RecoveryError, RecoveryObserver, RecoveryStep};
 use crate::index::Appender;
 use crate::log::{LogError, LogFiles, Lsn};
-use crate::record::{IndirectionEntry, Records, TableFull};
+use crate::record::{IndirectionEntry, MemoryRecords, TableFull};
 use crate::rid::TableId;
 use crate::sched::run_now;
 use crate::transaction::Engine;
@@ -127,13 +127,16 @@ impl CheckpointInput<'_> {
         watch: RecoveryObserver<'_>,
     ) -> Result<(), RecoveryError> {
         let records = self.engine.recovered_table(table);
-        let mut index = records.index.appender();
+        let Some(records) = records.in_memory() else {
+            return Err(self.reader.damaged("it lists a paged table as one in memory").into());
+        };
+        let mut index = records.index().appender();
         while self.reader.next_table()? == Some((table, ChunkKind::Addresses)) {
             let mut chunk = self.reader.entries();
             let loaded = load_chunk(
                 self.files,
                 last_segment,
-                &records,
+                records,
                 &mut index,
                 &mut chunk,
                 &mut self.data_bytes,
@@ -231,7 +234,7 @@ impl From<TableFull> for ChunkError {
 fn load_chunk(
     files: &LogFiles,
     last_segment: &mut Option<u64>,
-    table: &Records,
+    table: &MemoryRecords,
     index: &mut Appender<'_>,
     chunk: &mut ChunkReader<'_>,
     data_bytes: &mut u64,

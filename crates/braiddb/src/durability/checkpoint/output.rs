@@ -9,7 +9,7 @@ use crate::durability::compact::LiveSegments;
 use crate::io::{AlignedBuffer, File, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles};
 use crate::reclaim;
-use crate::record::Records;
+use crate::record::MemoryRecords;
 use crate::sched::{self, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 use crate::types::KeyBuffer;
@@ -106,10 +106,10 @@ impl CheckpointOutput {
     pub(super) async fn write_table(
         &mut self,
         worker: &Rc<WorkerTransactions>,
-        table: &Records,
+        table: &MemoryRecords,
     ) -> Result<(), OperationError> {
         // Later keys are replayed, so writers that append keys do not prolong this.
-        let mut cursor = table.index.cursor_to_last_key(&reclaim::enter()).await;
+        let mut cursor = table.index().cursor_to_last_key(&reclaim::enter()).await;
         self.chunk.begin_section(table.id, ChunkKind::Addresses);
         let mut key = KeyBuffer::new();
         loop {

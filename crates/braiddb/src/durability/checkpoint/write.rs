@@ -13,6 +13,7 @@ use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED_SUFFIX};
 use crate::memory::MemoryKind;
 use crate::page::Listing;
 use crate::planted::{Bug, is_planted};
+use crate::record::TableKind;
 use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 
@@ -92,13 +93,13 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
     // A transaction that publishes a table after this commits the table's contents at an LSN that
     // is replayed.
     for table in engine.tables() {
-        match table.paged() {
-            Some(pages) => {
+        match table.kind() {
+            TableKind::Memory(table) => output.write_table(&worker, table).await?,
+            TableKind::Paged(table) => {
                 // If the first paged table was created after the checkpoint began, it is replayed.
                 let Some(listing) = &mut listing else { continue };
-                output.list_paged_table_if_created(&worker, &table, pages, listing).await?;
+                output.list_paged_table_if_created(&worker, table, listing).await?;
             }
-            None => output.write_table(&worker, &table).await?,
         }
     }
     output.write_chunk().await?;
@@ -157,10 +158,12 @@ pub(crate) fn estimate_file(engine: &Engine) -> u64 {
     // Keys of up to eight bytes are stored in the index; the memory of longer ones is counted.
     let long_keys = engine.memory.bytes(MemoryKind::Key);
     for table in engine.tables() {
-        bytes += match table.paged() {
-            Some(_) if table.is_gone() => 0,
-            Some(pages) => bytes_of_leaves(pages),
-            None => SECTION_BYTES as u64 + table.rids().in_use() * (ENTRY_BYTES + 8) as u64,
+        bytes += match table.kind() {
+            TableKind::Memory(_) => {
+                SECTION_BYTES as u64 + table.stored() * (ENTRY_BYTES + 8) as u64
+            }
+            TableKind::Paged(_) if table.is_gone() => 0,
+            TableKind::Paged(table) => bytes_of_leaves(table.pages()),
         };
     }
     // Each full chunk may have unused room for an entry, and another header of the section.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::log::Lsn;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{HeldLogRange, NewestVersion, Records};
+use crate::record::{HeldLogRange, MemoryRecords, NewestVersion, Records};
 use crate::rid::Rid;
 use crate::sched::{self, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
@@ -96,7 +96,7 @@ pub(super) enum EntryTarget {
 /// # Errors
 /// `Unlogged` for a record that is not in the log.
 pub(super) fn entry_target(
-    table: &Records,
+    table: &MemoryRecords,
     rid: Rid,
     view: View<'_>,
     victims: &Victims,
@@ -124,6 +124,7 @@ pub(super) async fn find(
 ) -> Result<Vec<RecordToMove>, OperationError> {
     let mut items = Vec::new();
     for (place, table) in (0..).zip(tables) {
+        let Some(table) = table.in_memory() else { continue };
         let bound = table.rids().handed_out();
         for first in (0..bound).step_by(ENTRIES_PER_TURN) {
             let rids = (first..bound.min(first + ENTRIES_PER_TURN as u64)).map(Rid::new);
@@ -145,7 +146,7 @@ pub(super) async fn find(
 /// must be examined again.
 fn look_at(
     worker: &Rc<WorkerTransactions>,
-    table: &Records,
+    table: &MemoryRecords,
     rids: &mut Vec<Rid>,
     victims: &Victims,
     mut found: impl FnMut(Rid, HeldLogRange),

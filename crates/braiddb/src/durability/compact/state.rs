@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::find::{RecordToMove, Victims};
 use crate::log::{LogFiles, Lsn};
-use crate::record::Records;
+use crate::record::{MemoryRecords, Records};
 
 /// State of a compaction.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct CompactionState {
 }
 
 impl CompactionState {
-    pub(super) fn table(&self, item: &RecordToMove) -> &Records {
-        &self.tables[item.table as usize]
+    pub(super) fn table(&self, item: &RecordToMove) -> &MemoryRecords {
+        self.tables[item.table as usize].in_memory().expect("only tables in memory are compacted")
     }
 }

@@ -93,7 +93,8 @@ impl PageTree {
         match self.read_if_in_memory(key, &mut look).await {
             Ok(result) => Ok(result),
             Err(why) => {
-                self.space.retry(self.needs(0), why, || self.try_read_now(key, &mut look)).await
+                let read = || sched::run_now(self.read_if_in_memory(key, &mut look));
+                self.space.retry(self.needs(0), why, read).await
             }
         }
     }

@@ -1,38 +1,13 @@
 //! Non-suspending access to resident leaves.
 
 use super::descend::DescentTarget;
-use super::leaf::LeafView;
 use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::Interrupted;
 use crate::page::frame::ResidentPage;
-use crate::page::layout::KeySlot;
 use crate::page::map::PageId;
 
 impl PageTree {
-    /// Like `read`, without suspending.
-    ///
-    /// # Errors
-    /// When a page is not available now; never `Restart`.
-    pub(crate) fn try_read_now<R>(
-        &self,
-        key: &[u8],
-        mut look: impl FnMut(LeafView<'_>, KeySlot) -> R,
-    ) -> Result<R, Interrupted> {
-        loop {
-            let result = self.leaf_now(DescentTarget::Key(key)).and_then(|(page, version)| {
-                let slot = KeySlot::from_bound(page.page.lower_bound(page.shape(), key));
-                let result = look(LeafView::new(page), slot);
-                page.validate(version)?;
-                Ok(result)
-            });
-            match result {
-                Err(Interrupted::Restart) => start_again(),
-                result => return result,
-            }
-        }
-    }
-
     /// Returns the target leaf under a version, without suspending. The result is correct if that version
     /// is validated at the end.
     ///

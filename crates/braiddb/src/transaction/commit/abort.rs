@@ -115,7 +115,10 @@ impl ActiveTransaction {
             if is_done { savepoint.paged_value_bytes } else { writes.paged_value_bytes() };
         let paged = writes.split_off_paged(first_paged, value_bytes);
         savepoints.newest_paged.set(savepoint.paged);
-        self.note_undone_on_pages(&paged);
+        for write in &paged {
+            // SAFETY: tables that an active transaction has used exist.
+            self.note_key(unsafe { write.table.get() }, writes.paged_key(write));
+        }
         self.roll_back_on_pages(&paged);
         self.discard_values(&paged);
         if is_done {
@@ -139,16 +142,6 @@ impl ActiveTransaction {
         }
     }
 
-    /// Does what `note_undone` does, for paged tables.
-    fn note_undone_on_pages(&self, undone: &[PagedWrite]) {
-        for write in undone {
-            // SAFETY: tables that an active transaction has used exist; its own changes are not
-            // retired yet.
-            let (table, (_, key)) = unsafe { (write.table.get(), write.change.record()) };
-            self.note_key(table, key);
-        }
-    }
-
     /// Undoes writes to paged tables that the transaction will not commit.
     pub(in crate::transaction) fn roll_back_on_pages(&self, undone: &[PagedWrite]) {
         for write in undone {
@@ -167,9 +160,7 @@ impl ActiveTransaction {
     pub(super) fn discard_values(&self, undone: &[PagedWrite]) {
         for (write, large) in undone.iter().filter_map(|write| Some((write, write.large?))) {
             // SAFETY: tables that an active transaction has used exist.
-            let paged = unsafe { write.table.get() }.paged().expect("a write to a paged table");
-            self.worker()
-                .discard(paged.large().expect("the table stores large values").clone(), large);
+            self.worker().discard_of(unsafe { write.table.get() }, large);
         }
     }
 
@@ -184,7 +175,7 @@ impl ActiveTransaction {
         let table = unsafe { write.table.get() };
         if write.base().is_none() {
             // The record was never committed: its key is removed before its id is freed.
-            table.index.remove(writes.key(write), write.rid, operation);
+            table.index().remove(writes.key(write), write.rid, operation);
         }
         // SAFETY: this transaction installed the version on that base, and will not commit it; a new
         // record's key was removed above.

@@ -92,7 +92,7 @@ impl ActiveTransaction {
         let Some(bulk) = &mut writes.bulk else { return };
         let engine = self.engine();
         for one in bulk.tables.drain(..) {
-            let epochs = &one.paged().bulk().epochs;
+            let epochs = &one.table.pages().bulk().epochs;
             if !one.is_written {
                 // The table has no marks.
                 epochs.decide(Stamp::ABORTED);

@@ -45,9 +45,7 @@ impl ActiveTransaction {
         let undone = std::mem::take(&mut *self.undone_created().borrow_mut());
         for table in created.into_iter().chain(undone) {
             table.close_to_all();
-            if table.paged().is_some() {
-                self.worker().forget_aborted(&table);
-            }
+            table.paged().inspect(|table| self.worker().forget_aborted(table));
             let listed = self.engine().release_table_id(table.id);
             assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");
             // After earlier retirements of its contents: retired items are freed in order.

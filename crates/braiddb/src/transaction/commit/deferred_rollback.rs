@@ -10,8 +10,8 @@
 
 use std::time::Instant;
 
-use crate::page::{HeldPages, PageNeeds};
-use crate::record::{Records, RecordsRef};
+use crate::page::{HeldPages, Interrupted, PageNeeds};
+use crate::record::{PagedRecords, RecordsRef};
 use crate::sched::Job;
 use crate::transaction::context::worker::WorkerTransactions;
 use crate::transaction::memory::recent_commits::RecentChange;
@@ -24,7 +24,7 @@ impl WorkerTransactions {
     /// once.
     pub(in crate::transaction) unsafe fn roll_back(
         &self,
-        table: RecordsRef,
+        table: RecordsRef<PagedRecords>,
         change: crate::page::ChangeRef,
     ) {
         let engine = self.engine();
@@ -36,7 +36,7 @@ impl WorkerTransactions {
         }
         let one = RecentChange::uncertified(table, change);
         // SAFETY: the contract of this function.
-        if unsafe { !self.try_roll_back(one) } {
+        if unsafe { self.try_roll_back(one) }.is_err() {
             // SAFETY: the caller's transaction has written the table and has not ended.
             unsafe { table.get() }.count_listed();
             self.aborted.queue.borrow_mut().push_back(one);
@@ -47,20 +47,18 @@ impl WorkerTransactions {
     ///
     /// # Safety
     /// A transaction of this worker wrote the change and stamped it aborted.
-    unsafe fn try_roll_back(&self, one: RecentChange) -> bool {
+    unsafe fn try_roll_back(&self, one: RecentChange) -> Result<(), Interrupted> {
         let engine = self.engine();
         // SAFETY: tables that an ending transaction has used, and those of queued changes,
         // exist; the change is not retired yet.
         let (table, (_, key)) = unsafe { (one.table.get(), one.change.record()) };
-        let paged = table.paged().expect("a write to a paged table");
-        let Ok(cleanup) = paged.roll_back(key, &engine.status) else { return false };
-        if let Some(what) = cleanup {
+        if let Some(what) = table.pages().roll_back(key, &engine.status)? {
             self.enqueue_leaf_cleanup(table, key, what);
         }
         // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no
         // list any more.
         unsafe { one.change.retire_aborted(&engine.memory) };
-        true
+        Ok(())
     }
 
     /// The task that rolls back queued changes, if it is needed and not running. Also returns when
@@ -75,7 +73,7 @@ impl WorkerTransactions {
 
     /// Dequeues the changes of a table that is closed to all and about to be freed with its pages,
     /// because its creation was rolled back.
-    pub(super) fn forget_aborted(&self, table: &Records) {
+    pub(super) fn forget_aborted(&self, table: &PagedRecords) {
         let engine = self.engine();
         self.forget_leaf_cleanups(table);
         self.aborted.queue.borrow_mut().retain(|one| {
@@ -96,29 +94,15 @@ async fn roll_back_all() {
     let mut there = None::<(PageNeeds, HeldPages)>;
     loop {
         let Some(one) = worker.aborted.queue.borrow_mut().pop_front() else { break };
-        // SAFETY: it was queued, so its table exists and it is not retired.
-        let interrupted = unsafe {
-            let (table, (_, key)) = (one.table.get(), one.change.record());
-            let paged = table.paged().expect("a write to a paged table");
-            let rolled_back = paged.roll_back(key, &worker.engine().status);
-            let needs = there.take().map(|(needs, _held)| needs);
-            match rolled_back {
-                Ok(cleanup) => {
-                    if let Some(what) = cleanup {
-                        worker.enqueue_leaf_cleanup(table, key, what);
-                    }
-                    table.uncount_listed();
-                    None
-                }
-                Err(why) => Some(paged.mend(needs.unwrap_or_else(|| paged.needs()), why)),
-            }
-        };
-        let Some(mended) = interrupted else {
-            // SAFETY: stamped by its transaction and rolled back above, with the page latched; not
-            // queued.
-            unsafe { one.change.retire_aborted(&worker.engine().memory) };
+        // SAFETY: it was queued, so its table exists, and it is stamped and not retired.
+        let (table, tried) = unsafe { (one.table.get(), worker.try_roll_back(one)) };
+        let needs = there.take().map(|(needs, _held)| needs);
+        let Err(why) = tried else {
+            table.uncount_listed();
             continue;
         };
+        let paged = table.pages();
+        let mended = paged.mend(needs.unwrap_or_else(|| paged.needs()), why);
         // Queued while this waits, because the table's creation may be rolled back.
         worker.aborted.queue.borrow_mut().push_front(one);
         match mended.await {

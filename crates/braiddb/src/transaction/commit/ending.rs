@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use crate::log::Lsn;
 use crate::reclaim;
-use crate::record::RecordsRef;
+use crate::record::{MemoryRecords, RecordsRef};
 use crate::sched;
 use crate::sync::thread;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -98,7 +98,7 @@ impl ActiveTransaction {
         let first = writes.writes().len().saturating_sub(most);
         // Records that successive writes to the table `counted` added or removed.
         let mut more = 0;
-        let mut counted: Option<RecordsRef> = None;
+        let mut counted: Option<RecordsRef<MemoryRecords>> = None;
         for write in writes.writes()[first..].iter().filter(|write| write.kind != WriteKind::Void) {
             let of_write = records_added(write);
             if of_write != 0 {
@@ -143,7 +143,7 @@ impl ActiveTransaction {
     }
 
     /// Counts the records that committed writes to a table in memory, if any, added or removed.
-    fn count_records(&self, table: Option<RecordsRef>, more: i64) {
+    fn count_records(&self, table: Option<RecordsRef<MemoryRecords>>, more: i64) {
         if let Some(table) = table {
             // SAFETY: the engine is alive; if this transaction created the table, it is committing.
             unsafe { table.get() }.count().add(self.worker().number(), more);

@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use crate::page::{HeldPages, PageError, PageNeeds, PendingCleanup};
-use crate::record::{Records, RecordsRef};
+use crate::record::{PagedRecords, RecordsRef};
 use crate::sched::{self, Job, WaitCause};
 use crate::transaction::context::worker::WorkerTransactions;
 use crate::transaction::schedule::deferred_work::LeafCleanup;
@@ -26,7 +26,7 @@ impl WorkerTransactions {
     /// Queues the leaf of a key for cleanup.
     pub(in crate::transaction) fn enqueue_leaf_cleanup(
         &self,
-        table: &Records,
+        table: &PagedRecords,
         key: &[u8],
         what: PendingCleanup,
     ) {
@@ -39,7 +39,7 @@ impl WorkerTransactions {
 
     /// Dequeues the leaves of a table that is about to be freed, because its creation was rolled
     /// back.
-    pub(super) fn forget_leaf_cleanups(&self, table: &Records) {
+    pub(super) fn forget_leaf_cleanups(&self, table: &PagedRecords) {
         self.cleanup.queue.borrow_mut().retain(|one| one.table != RecordsRef::new(table));
     }
 
@@ -94,7 +94,7 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
         let mended = {
             // SAFETY: it was queued, so its table exists.
             let table = unsafe { one.table.get() };
-            let paged = table.paged().expect("a leaf of a paged table");
+            let paged = table.pages();
             let tidied = paged.clean_up_leaf(&one.key, &mut one.what);
             let needs = there.take().map(|(needs, _held)| needs);
             match tidied {

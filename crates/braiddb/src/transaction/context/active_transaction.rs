@@ -14,10 +14,10 @@ use super::transaction_state::{Conflict, TransactionContext, TransactionState};
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::record::{Copies, Records, RecordsRef};
+use crate::record::{Copies, MemoryRecords, PagedRecords, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
-use crate::transaction::sets::read_set::{ProjectionCheck, ReadSet};
+use crate::transaction::sets::read_set::{ProjectionCheck, ReadPoint, ReadSet};
 use crate::transaction::sets::write_set::WriteSet;
 use crate::version::{TransactionName, View};
 
@@ -116,17 +116,23 @@ impl ActiveTransaction {
 
     /// Adds a record to the read set.
     #[inline(always)]
-    pub(in crate::transaction) fn note_record(&self, table: &Records, rid: Rid, key: &[u8]) {
+    pub(in crate::transaction) fn note_point(&self, point: ReadPoint, key: &[u8]) {
         if self.mode().notes() {
-            self.reads().note_point(RecordsRef::new(table), rid, key);
+            self.reads().note_point(point, key);
         }
+    }
+
+    /// Adds a record to the read set.
+    #[inline(always)]
+    pub(in crate::transaction) fn note_record(&self, table: &MemoryRecords, rid: Rid, key: &[u8]) {
+        self.note_point(ReadPoint::new(table, rid), key);
     }
 
     /// Adds a projection of a record to the read set; `same` returns whether a value has the same
     /// one.
-    pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: ProjectionCheck) {
+    pub(crate) fn note_part(&self, point: ReadPoint, key: &[u8], same: ProjectionCheck) {
         if self.mode().notes() {
-            self.reads().note_part(RecordsRef::new(table), rid, key, same);
+            self.reads().note_part(point, key, same);
         }
     }
 
@@ -142,7 +148,9 @@ impl ActiveTransaction {
         &self.touched().copies
     }
 
-    pub(in crate::transaction) fn joined(&self) -> &RefCell<SmallVec<[RecordsRef; 4]>> {
+    pub(in crate::transaction) fn joined(
+        &self,
+    ) -> &RefCell<SmallVec<[RecordsRef<PagedRecords>; 4]>> {
         &self.touched().joined
     }
 

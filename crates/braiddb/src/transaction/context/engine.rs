@@ -256,13 +256,8 @@ impl Engine {
     }
 
     /// Lists a new table whose records are on these pages.
-    pub(in crate::transaction) fn add_paged_table(
-        &self,
-        id: TableId,
-        pages: PagedTable,
-    ) -> Arc<Records> {
-        let make = || Records::new(id, self.memory.clone(), None, false).on_pages(pages);
-        self.tables.get_or_make(id, make)
+    pub(in crate::transaction) fn add_paged(&self, id: TableId, pages: PagedTable) -> Arc<Records> {
+        self.tables.get_or_make(id, || Records::on_pages(id, self.memory.clone(), pages))
     }
 
     /// Counts a snapshot until the result is dropped.
@@ -303,7 +298,7 @@ impl Engine {
     /// Lists a recovered paged table, before any transaction uses it.
     pub(crate) fn list_recovered(&self, id: TableId, pages: PagedTable) {
         let records = pages.stored().records;
-        let table = Records::new(id, self.memory.clone(), None, false).on_pages(pages);
+        let table = Records::on_pages(id, self.memory.clone(), pages);
         // All changes on the pages are decided.
         table.count().add(0, records.try_into().unwrap_or(i64::MAX));
         self.tables.replace(Arc::new(table));

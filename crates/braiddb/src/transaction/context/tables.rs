@@ -235,7 +235,8 @@ impl Tables {
         for _ in 0..MAX_EMPTY_TABLES {
             let table = self.list.read().next_from(hand.table)?;
             if table.id != hand.table || hand.left == 0 {
-                (hand.table, hand.left) = (table.id, table.rids().bound());
+                let entries = table.in_memory().map_or(0, |table| table.rids().bound());
+                (hand.table, hand.left) = (table.id, entries);
             }
             let count = hand.left.min(most);
             hand.left -= count;
@@ -268,7 +269,7 @@ mod tests {
         let id = tables.take_id();
         let table = tables.get_or_make(id, || Records::new(id, memory.clone(), None, true));
         for _ in 0..records {
-            table.take_rid().unwrap();
+            table.in_memory().unwrap().take_rid().unwrap();
         }
         table
     }
@@ -279,7 +280,8 @@ mod tests {
         assert!(tables.next_stride(100).is_none());
         let sizes = [0, 1, 70, 0, 1000, 0];
         let all: Vec<_> = sizes.iter().map(|records| add(&tables, &memory, *records)).collect();
-        let bounds: Vec<_> = all.iter().map(|table| table.rids().bound()).collect();
+        let bounds: Vec<_> =
+            all.iter().map(|table| table.in_memory().unwrap().rids().bound()).collect();
         assert_eq!(bounds.iter().sum::<u64>() * 8, memory.array_bytes());
         for _ in 0..3 {
             let mut seen = vec![0; all.len()];

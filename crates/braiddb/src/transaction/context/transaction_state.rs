@@ -10,7 +10,7 @@ use super::error::OperationError;
 use super::isolation::TransactionMode;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::record::{Copies, Records, RecordsRef, SeenVersion};
+use crate::record::{Copies, MemoryRecords, PagedRecords, Records, RecordsRef, SeenVersion};
 use crate::rid::{Rid, TableId};
 use crate::transaction::sets::read_set::{NamedKeys, ReadSet};
 use crate::transaction::sets::savepoints::Savepoints;
@@ -31,7 +31,7 @@ pub(in crate::transaction) struct TransactionContext {
     /// Copies of values that were returned to the caller.
     pub(in crate::transaction) copies: Copies,
     /// Paged tables whose gates the transaction has joined.
-    pub(in crate::transaction) joined: RefCell<SmallVec<[RecordsRef; 4]>>,
+    pub(in crate::transaction) joined: RefCell<SmallVec<[RecordsRef<PagedRecords>; 4]>>,
     /// The tables and epochs of a bulk operation. Separate from the write set, which may be
     /// borrowed when this is read.
     pub(in crate::transaction) bulk_epochs: RefCell<SmallVec<[(TableId, u64); 2]>>,
@@ -66,7 +66,7 @@ impl TransactionContext {
 /// The record that this transaction has just read; a write that follows need not search for it.
 #[derive(Clone, Copy, Debug)]
 struct RecentRecord {
-    table: RecordsRef,
+    table: RecordsRef<MemoryRecords>,
     head: u64,
     bytes: usize,
     rid: Rid,
@@ -332,7 +332,7 @@ impl TransactionState {
     /// Caches the record id of a short key. The transaction saw the record, so the id stays valid
     /// while the transaction is active.
     #[inline(always)]
-    pub(in crate::transaction) fn remember(&self, table: &Records, key: &[u8], rid: Rid) {
+    pub(in crate::transaction) fn remember(&self, table: &MemoryRecords, key: &[u8], rid: Rid) {
         if let Some(head) = short(key) {
             let table = RecordsRef::new(table);
             self.recent.set(Some(RecentRecord { table, head, bytes: key.len(), rid }));
@@ -346,7 +346,7 @@ impl TransactionState {
 
     /// The record id of `key`, if it is the cached one.
     #[inline(always)]
-    pub(in crate::transaction) fn recall(&self, table: &Records, key: &[u8]) -> Option<Rid> {
+    pub(in crate::transaction) fn recall(&self, table: &MemoryRecords, key: &[u8]) -> Option<Rid> {
         let recent = self.recent.get()?;
         let same = recent.table == RecordsRef::new(table)
             && recent.bytes == key.len()

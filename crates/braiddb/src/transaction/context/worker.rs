@@ -16,7 +16,7 @@ use super::engine::Engine;
 use super::transaction_state::TransactionContext;
 use crate::log::Lsn;
 use crate::page::{LargeRef, LargeValues, PagedTable};
-use crate::record::RecordsRef;
+use crate::record::{PagedRecords, RecordsRef};
 use crate::transaction::memory::garbage::GarbageList;
 use crate::transaction::memory::memory_watch::MemoryWatch;
 use crate::transaction::memory::page_share::PageWatch;
@@ -176,12 +176,11 @@ impl WorkerTransactions {
     }
 
     /// Leaves the gates of paged tables that an ended transaction had joined.
-    fn leave_gates(&self, joined: &mut SmallVec<[RecordsRef; 4]>) {
+    fn leave_gates(&self, joined: &mut SmallVec<[RecordsRef<PagedRecords>; 4]>) {
         for table in joined.drain(..) {
             // SAFETY: tables that an ending transaction has used exist. A table whose creation is
             // rolled back is retired, and not freed before this thread's next turn.
-            let paged = unsafe { table.get() }.paged().expect("only paged tables are joined");
-            paged.bulk().gate.leave(self.number);
+            unsafe { table.get() }.pages().bulk().gate.leave(self.number);
         }
     }
 
@@ -231,6 +230,12 @@ impl WorkerTransactions {
     /// The begin stamp of the worker's oldest active transaction.
     pub(in crate::transaction) fn oldest_begin(&self) -> Option<Lsn> {
         self.contexts.borrow().begins.oldest()
+    }
+
+    /// Queues a large value of a table for removal, as `discard` does.
+    pub(in crate::transaction) fn discard_of(&self, table: &PagedRecords, large: LargeRef) {
+        let values = table.pages().large().expect("the table stores large values");
+        self.discard(values.clone(), large);
     }
 
     /// Queues a value for removal of its pieces; no snapshot can see it any more.

@@ -52,11 +52,12 @@ async fn sweep_all(first: MarkedTable) {
     let mut next = Some(first);
     while let Some(one) = next {
         // An operation that aborts later may have left marks behind the position of this pass.
-        let aborted = one.paged().bulk().epochs.aborted();
-        match sweep(&worker, one.paged()).await {
+        let paged = one.table.pages();
+        let aborted = paged.bulk().epochs.aborted();
+        match sweep(&worker, paged).await {
             Ok(true) => {
                 if let Some(epoch) = aborted {
-                    one.paged().bulk().epochs.settle(epoch);
+                    paged.bulk().epochs.settle(epoch);
                 }
             }
             // The database is closing; page contents are discarded.

@@ -5,7 +5,7 @@ use crate::log::Lsn;
 use crate::page::{LeftChain, SlotValue};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
-use crate::record::{IndirectionEntry, Records, RecordsRef};
+use crate::record::{IndirectionEntry, MemoryRecords, PagedRecords, RecordsRef};
 use crate::rid::Rid;
 use crate::transaction::context::fault::PanicPoint;
 use crate::transaction::context::worker::WorkerTransactions;
@@ -78,7 +78,7 @@ impl WorkerTransactions {
     }
 
     /// Reclaims a deleted record, unless it was written again.
-    fn reclaim_record(&self, table: &Records, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
+    fn reclaim_record(&self, table: &MemoryRecords, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
         let operation = reclaim::enter();
         #[cfg(feature = "experiment")]
         table.note_reclaimed(lsn);
@@ -100,7 +100,7 @@ impl WorkerTransactions {
         {
             return;
         }
-        table.index.remove(head.payload(), rid, &operation);
+        table.index().remove(head.payload(), rid, &operation);
         table.retire_rid(rid);
         // SAFETY: unlinked by the replacement, which succeeds for only one list.
         unsafe { table.retire_version(tombstone) };
@@ -127,7 +127,7 @@ impl WorkerTransactions {
     /// chains that become empty from their pages. Returns whether more are due.
     pub(super) fn collect_changes(&self, horizon: Lsn) -> bool {
         let engine = self.engine();
-        let mut left = Vec::<(RecordsRef, LeftChain)>::new();
+        let mut left = Vec::<(RecordsRef<PagedRecords>, LeftChain)>::new();
         let mut collect = |one: RecentChange| {
             self.discard_before(&one);
             // SAFETY: committed before the horizon, and off this worker's list, from which it is
@@ -173,14 +173,13 @@ impl WorkerTransactions {
     }
 
     /// Releases the chains of collected changes, and removes the empty ones from their pages.
-    fn release_chains(&self, left: Vec<(RecordsRef, LeftChain)>) {
+    fn release_chains(&self, left: Vec<(RecordsRef<PagedRecords>, LeftChain)>) {
         for (table, chain) in left {
             if let Some(key) = chain.key_if_empty() {
                 // SAFETY: its changes were listed until this turn, so the table exists until the end
                 // of the turn.
                 let table = unsafe { table.get() };
-                let paged = table.paged().expect("changes are of paged tables");
-                if let Some(what) = paged.prune(key) {
+                if let Some(what) = table.pages().prune(key) {
                     self.enqueue_leaf_cleanup(table, key, what);
                 }
             }
@@ -196,8 +195,7 @@ impl WorkerTransactions {
         if let Some(large) = before.and_then(SlotValue::large) {
             // SAFETY: the change was listed until this turn, so its table exists until the end of the
             // turn.
-            let paged = unsafe { one.table.get() }.paged().expect("changes are of paged tables");
-            self.discard(paged.large().expect("the table stores large values").clone(), large);
+            self.discard_of(unsafe { one.table.get() }, large);
         }
     }
 }

@@ -104,9 +104,9 @@ impl WorkerTransactions {
             let Some((table, count)) = engine.next_stride(ENTRIES_PER_CHECK) else { break };
             passed += count;
             // The catalog is small and always needed.
-            if table.id == CATALOG {
+            let Some(table) = table.in_memory().filter(|table| table.id != CATALOG) else {
                 continue;
-            }
+            };
             let mut evicted = Vec::new();
             let bytes = table.evict(count, &acting, durable, |version| evicted.push(version));
             // SAFETY: replaced just now, by this worker alone.

@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 
 use crate::log::Lsn;
 use crate::page::ChangeRef;
-use crate::record::{Cut, RecordsRef, may_lose_payload};
+use crate::record::{Cut, MemoryRecords, RecordsRef, may_lose_payload};
 use crate::rid::Rid;
 use crate::transaction::context::worker::WorkerTransactions;
 use crate::transaction::memory::garbage::Garbage;
@@ -40,7 +40,7 @@ const TURNS_BETWEEN_PRUNES: u32 = 32;
 
 /// A version to cut out of its chain.
 struct SupersededVersion {
-    table: RecordsRef,
+    table: RecordsRef<MemoryRecords>,
     rid: Rid,
     superseded: Lsn,
     cut: Cut,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use super::examined_queue::{ExaminedEntry, ExaminedQueue};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
-use crate::record::RecordsRef;
+use crate::record::{MemoryRecords, RecordsRef};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::VersionRef;
@@ -25,9 +25,9 @@ const PREFETCH_AHEAD: usize = 12;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::transaction) enum Garbage {
     /// A version with a newer committed version in front of it.
-    Superseded { table: RecordsRef, rid: Rid, version: VersionRef },
+    Superseded { table: RecordsRef<MemoryRecords>, rid: Rid, version: VersionRef },
     /// A record whose newest version is this tombstone.
-    Deleted { table: RecordsRef, rid: Rid, tombstone: VersionRef },
+    Deleted { table: RecordsRef<MemoryRecords>, rid: Rid, tombstone: VersionRef },
 }
 
 /// An item, and the LSN under which it is listed.

@@ -18,7 +18,7 @@ use super::examined_queue::{ExaminedEntry, ExaminedQueue};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::page::ChangeRef;
-use crate::record::{Records, RecordsRef};
+use crate::record::{PagedRecords, RecordsRef};
 use crate::sync::Mutex;
 
 /// Maximum number of changes in an entry. A larger commit has several entries, so that housekeeping
@@ -28,7 +28,7 @@ pub(in crate::transaction) const CHANGES_PER_ENTRY: usize = 256;
 /// A change that a transaction committed, or is about to.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::transaction) struct RecentChange {
-    pub(in crate::transaction) table: RecordsRef,
+    pub(in crate::transaction) table: RecordsRef<PagedRecords>,
     pub(in crate::transaction) change: ChangeRef,
     /// Hash of the record's table and key; it rules out most changes that a transaction has not
     /// read.
@@ -37,7 +37,10 @@ pub(in crate::transaction) struct RecentChange {
 
 impl RecentChange {
     /// A change that no transaction is certified against.
-    pub(in crate::transaction) fn uncertified(table: RecordsRef, change: ChangeRef) -> Self {
+    pub(in crate::transaction) fn uncertified(
+        table: RecordsRef<PagedRecords>,
+        change: ChangeRef,
+    ) -> Self {
         Self { table, change, hash: 0 }
     }
 }
@@ -161,7 +164,7 @@ pub(in crate::transaction) fn committed(entry: &[RecentChange]) -> Option<Lsn> {
 impl RecentCommits {
     /// Lists a change that was created for the effect of a bulk operation on a record. It is
     /// collected like the others. Bulk operations are not certified by their changes.
-    pub(in crate::transaction) fn add_of_bulk(&self, table: &Records, change: ChangeRef) {
+    pub(in crate::transaction) fn add_of_bulk(&self, table: &PagedRecords, change: ChangeRef) {
         table.count_listed();
         self.of_bulk.lock().push_back(RecentChange::uncertified(RecordsRef::new(table), change));
     }

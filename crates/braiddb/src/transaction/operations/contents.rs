@@ -21,9 +21,7 @@ const MAX_BYTES_PER_SNAPSHOT: u64 = 1 << 20;
 /// # Errors
 /// `Overloaded`; for a paged table, errors of reading a page.
 pub(crate) async fn count_contents(table: &Records) -> Result<Contents, OperationError> {
-    if table.paged().is_some() {
-        return count_paged(table).await;
-    }
+    let Some(table) = table.in_memory() else { return count_paged(table).await };
     let worker = WorkerTransactions::current();
     let (mut contents, mut next) = (Contents::default(), Some(0));
     while let Some(from) = next {

@@ -52,7 +52,7 @@ impl ActiveTransaction {
         }
         // From here on, undoing the write also frees the id.
         let table = match pages {
-            Some(pages) => engine.add_paged_table(new.id, pages),
+            Some(pages) => engine.add_paged(new.id, pages),
             None => engine.table(new.id),
         };
         std::mem::forget(new);

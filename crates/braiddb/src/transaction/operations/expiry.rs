@@ -74,11 +74,12 @@ impl ActiveTransaction {
         value
     }
 
-    fn note_seen(&self, table: &Records, key: &[u8], seen: SeenRecord) {
+    /// Adds a record that was found to the read set.
+    pub(crate) fn note_seen(&self, table: &Records, key: &[u8], seen: SeenRecord) {
         match seen {
             SeenRecord::Own => {}
-            SeenRecord::Others { rid, .. } => self.note_record(table, rid, key),
-            SeenRecord::OnPage { .. } => self.note_key(table, key),
+            SeenRecord::Others { point: Some(point), .. } => self.note_point(point, key),
+            SeenRecord::Others { point: None, .. } => self.note_key(table, key),
         }
     }
 
@@ -97,7 +98,9 @@ impl ActiveTransaction {
         table: &Records,
         key: &[u8],
     ) -> Result<Option<u64>, OperationError> {
-        let Some((found, seen)) = self.get_unnoted(table, key).await? else { return Ok(None) };
+        let Some((found, seen)) = self.get_unnoted(table, key, true).await? else {
+            return Ok(None);
+        };
         self.note_seen(table, key, seen);
         let (expiry, _) = split_expiry(found.bytes());
         Ok((expiry > self.time()).then_some(expiry))

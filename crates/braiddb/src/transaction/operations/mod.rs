@@ -11,7 +11,6 @@ pub(super) mod index;
 mod large;
 mod large_write;
 mod paged;
-mod paged_nonblocking;
 mod paged_scan;
 mod progress;
 pub(super) mod read;

@@ -4,27 +4,32 @@
 //! An operation that needs a page that is not resident drops its operation guard, which would delay
 //! reclamation. It is admitted by the bytes that it will read (`reading.rs`) and waits until the
 //! page is resident (`page/resident_set.rs`). Then it starts over under a new guard, without
-//! suspension.
+//! suspension. Reads and writes that belong to a write of several records never suspend. They are
+//! undone if one of them cannot proceed.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
+
+use smallvec::smallvec;
 
 use super::large::{LargeDraft, slot_value};
 use super::read::SeenRecord;
 use super::required_pages::RequiredPages;
 use super::value_view::FoundValue;
+use super::write_attempt::{FetchedValues, VisibleRecord, WriteAttempt, WriteWait, would_suspend};
 use crate::page::{
     BulkWriteRefusal, ChainBase, ChangeRef, CopiedValue, LatchedLeaf, PagedRecord, PagedTable,
-    RecordBeforeWrite, WriteDecision, WriteRefusal, WriteResult,
+    RecordBeforeWrite, WouldSuspend, WriteDecision, WriteRefusal, WriteResult,
 };
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Records, RecordsRef};
-use crate::sched::{self, WaitCause};
+use crate::record::{PagedRecords, Records, RecordsRef};
+use crate::sched::{self, WaitCause, run_now};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::durability_level::Durability;
 use crate::transaction::context::error::{OperationError, TooLong};
 use crate::transaction::context::fault::PanicPoint;
 use crate::transaction::context::write_intent::WriteIntent;
+use crate::version::Undecided;
 
 impl ActiveTransaction {
     /// Reads the transaction's view of a record, and whether another transaction has committed a
@@ -41,7 +46,7 @@ impl ActiveTransaction {
             self.engine().planted_panic.panic_if_planted(PanicPoint::PagedRead);
             let begin = self.begin();
             let read = if required.are_held() {
-                paged.read_now(key, self.view(), &operation)
+                run_now(paged.read(key, self.view(), &operation))
             } else {
                 sched::count_steps(1).await;
                 paged.read(key, self.view(), &operation).await
@@ -77,18 +82,19 @@ impl ActiveTransaction {
     /// Does what `get_unnoted` does, for a paged table.
     pub(super) async fn get_paged(
         &self,
-        table: &Records,
-        paged: &PagedTable,
+        table: &PagedRecords,
         key: &[u8],
+        wants_value: bool,
     ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
         loop {
-            let (record, doomed_by) = self.read_paged(paged, key).await?;
+            let (record, doomed_by) = self.read_paged(table.pages(), key).await?;
             let seen = if record.provenance.own {
                 SeenRecord::Own
             } else {
-                SeenRecord::OnPage { doomed_by }
+                SeenRecord::Others { point: None, doomed_by }
             };
             let large = match record.value {
+                Some(_) if !wants_value => return Ok(Some((FoundValue::empty(self), seen))),
                 Some(CopiedValue::Elsewhere(large)) => large,
                 Some(CopiedValue::Here(value)) => {
                     let value = NonNull::from(self.copies().keep(&self.engine().memory, &value));
@@ -104,35 +110,17 @@ impl ActiveTransaction {
                 }
             };
             let then = self.seen_at();
-            let read = self.read_large(paged, large, usize::MAX, then).await?;
+            let read = self.read_large(table.pages(), large, usize::MAX, then).await?;
             if let Some(read) = read.filter(|_| self.is_still(then)) {
                 return Ok(Some((FoundValue::large(self, read), seen)));
             }
         }
     }
 
-    /// Does what `contains` does, for a paged table.
-    pub(super) async fn contains_paged(
-        &self,
-        table: &Records,
-        paged: &PagedTable,
-        key: &[u8],
-    ) -> Result<bool, OperationError> {
-        let (record, doomed_by) = self.read_paged(paged, key).await?;
-        if !record.provenance.own {
-            self.note_key(table, key);
-        }
-        if doomed_by {
-            self.note_doomed_read(table, key)?;
-        }
-        Ok(record.value.is_some())
-    }
-
     /// Does what `write_record` does, for a paged table.
     pub(super) async fn write_paged(
         &self,
-        table: &Records,
-        paged: &PagedTable,
+        table: &PagedRecords,
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
@@ -140,10 +128,11 @@ impl ActiveTransaction {
         // A closure may continue after an error of a bulk operation and would lose records.
         let fail = |error| if epoch.is_some() { self.fail_halfway(error) } else { error };
         self.admit_page_change(intent).await.map_err(fail)?;
-        check_fits(paged, key)?;
+        check_fits(table, key)?;
+        let paged = table.pages();
         match epoch {
             Some(_) => self.log_blocks_of_bulk().await.map_err(fail)?,
-            None => self.join(table, paged)?,
+            None => self.join(table)?,
         }
         let mut draft = self.draft(paged, intent.value()).await?;
         let mut required = RequiredPages::new();
@@ -163,10 +152,10 @@ impl ActiveTransaction {
                 (Ok(leaf), None) => {
                     // Another operation may have created a savepoint while this one was suspended.
                     let keep = self.savepoints().newest_paged();
-                    return self.write_on_leaf(table, (paged, leaf), key, what, keep, &operation);
+                    return self.write_on_leaf(table, leaf, key, what, keep, &operation);
                 }
                 (Ok(leaf), Some(epoch)) => {
-                    match self.write_bulk(table, (paged, leaf), key, what, epoch, &operation) {
+                    match self.write_bulk(table, leaf, key, what, epoch, &operation) {
                         Ok(written) => return written,
                         Err(BulkWriteRefusal::Conflict) => return Err(self.conflict_at(table, key)),
                         Err(BulkWriteRefusal::NoRoom(bytes)) => room = Some(bytes),
@@ -194,8 +183,8 @@ impl ActiveTransaction {
     /// `keep` writes to paged tables are not overwritten.
     pub(super) fn write_on_leaf(
         &self,
-        table: &Records,
-        (paged, leaf): (&PagedTable, LatchedLeaf<'_>),
+        table: &PagedRecords,
+        leaf: LatchedLeaf<'_>,
         key: &[u8],
         what @ (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         keep: u32,
@@ -206,7 +195,7 @@ impl ActiveTransaction {
             self.decide_write(table, key, what, before, keep, &replaced)
         };
         let value = intent.value().map(|value| slot_value(value, draft));
-        let written = paged.write(leaf, key, value, self.view(), operation, decide);
+        let written = table.pages().write(leaf, key, value, self.view(), operation, decide);
         match written {
             Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
             Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
@@ -216,7 +205,7 @@ impl ActiveTransaction {
                 Ok(true)
             }
             Ok(WriteResult::Pushed(change)) => {
-                self.worker().discard_queued_for_removal(paged);
+                self.worker().discard_queued_for_removal(table.pages());
                 let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
                 let value = (value, draft.map(LargeDraft::large));
                 let writes = &mut *self.writes().borrow_mut();
@@ -236,7 +225,7 @@ impl ActiveTransaction {
     /// replaces one of them that no savepoint needs, `replaced` returns that one.
     fn decide_write(
         &self,
-        table: &Records,
+        table: &PagedRecords,
         key: &[u8],
         (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         before: RecordBeforeWrite<'_>,
@@ -266,9 +255,7 @@ impl ActiveTransaction {
                 let memory = &self.engine().memory;
                 let replaced = writes.overwrite_paged(own.position(), deleted, value, memory);
                 if let Some(replaced) = replaced {
-                    let values = table.paged().and_then(PagedTable::large);
-                    let values = values.expect("the table stores large values").clone();
-                    self.worker().discard(values, replaced);
+                    self.worker().discard_of(table, replaced);
                 }
                 WriteDecision::Overwrite
             }
@@ -283,8 +270,80 @@ impl ActiveTransaction {
         }
     }
 
+    /// Reads the transaction's view of a record of a paged table.
+    pub(super) fn see_on_page<'t, 'o>(
+        &self,
+        paged: &'t PagedTable,
+        key: &[u8],
+        fetched: &'o FetchedValues,
+        operation: &'o OperationGuard,
+    ) -> Result<VisibleRecord<'o>, WriteWait<'t>> {
+        match run_now(paged.read(key, self.view(), operation)) {
+            Ok(Ok(record)) => {
+                if let Some(lsn) = record.provenance.committed {
+                    self.note_lsn(lsn);
+                }
+                match record.value {
+                    None => Ok(VisibleRecord::copied(None)),
+                    Some(CopiedValue::Here(value)) => Ok(VisibleRecord::copied(Some(value))),
+                    Some(CopiedValue::Elsewhere(large)) => match fetched.large(large) {
+                        Some(value) => Ok(VisibleRecord::large(value, large)),
+                        None => Err(WriteWait::Large(paged, large, self.seen_at())),
+                    },
+                }
+            }
+            Ok(Err(Undecided)) => Err(WriteWait::Undecided),
+            Err(WouldSuspend::Interrupted(why)) => Err(WriteWait::Interrupted(smallvec![why])),
+            Err(WouldSuspend::Failed(error)) => unreachable!("a read allocates no page: {error}"),
+        }
+    }
+
+    /// Returns whether a record of a paged table exists for a writer; if it does, adds it to the
+    /// read set.
+    pub(super) fn is_there_now<'t>(
+        &self,
+        table: &PagedRecords,
+        key: &[u8],
+        operation: &OperationGuard,
+    ) -> WriteAttempt<'t, bool> {
+        let look = |before: RecordBeforeWrite<'_>| {
+            if let ChainBase::Committed(lsn) = before.base {
+                self.note_lsn(lsn);
+            }
+            self.note_made(table, before.made);
+            WriteDecision::Refuse(before.exists)
+        };
+        let leaf = match table.pages().latch_now(key, None) {
+            Ok(leaf) => leaf,
+            Err(why) => return would_suspend(why),
+        };
+        Ok(match table.pages().write(leaf, key, None, self.view(), operation, look) {
+            Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
+            Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
+            Ok(WriteResult::Refused(true)) => {
+                self.note_key(table, key);
+                Ok(true)
+            }
+            Ok(WriteResult::Refused(false)) => Ok(false),
+            Ok(WriteResult::Overwritten | WriteResult::Pushed(_)) => unreachable!("a read only"),
+        })
+    }
+
+    /// Number of writes to paged tables so far, for `undo_paged_writes` to keep.
+    pub(super) fn writes_to_keep(&self) -> u32 {
+        self.writes().borrow().next_paged_position()
+    }
+
+    /// Undoes writes to paged tables after the first `keep`, and their values after `value_bytes`.
+    /// Their results were not returned yet, and they overwrote none of the first `keep`. Large
+    /// values that they referenced still belong to drafts.
+    pub(super) fn undo_paged_writes(&self, keep: u32, value_bytes: usize) {
+        let undone = self.writes().borrow_mut().split_off_paged(keep as usize, value_bytes);
+        self.roll_back_on_pages(&undone);
+    }
+
     /// Lists a change that was created for the effect of a bulk operation on a record.
-    pub(super) fn note_made(&self, table: &Records, made: Option<ChangeRef>) {
+    pub(super) fn note_made(&self, table: &PagedRecords, made: Option<ChangeRef>) {
         if let Some(change) = made {
             let worker = self.worker();
             worker.engine().recent[worker.number()].add_of_bulk(table, change);
@@ -320,11 +379,11 @@ impl ActiveTransaction {
         }
     }
 
-    /// Adds a key of a paged table to the read set, whether it has a record or not.
+    /// Adds a key to the read set, whether it has a record or not.
     pub(crate) fn note_key(&self, table: &Records, key: &[u8]) {
         // Behind its gate, a bulk operation is the only writer.
         if self.mode().notes() && self.bulk_epoch(table).is_none() {
-            self.reads().note_key(RecordsRef::new(table), key);
+            self.reads().note_key(table, key);
         }
     }
 }
@@ -336,14 +395,17 @@ pub(super) fn cell_bytes(
     intent.value().map(|value| slot_value(value, draft).cell_bytes())
 }
 
-/// Checks that a record with this key fits on a page of its table.
+/// Checks that a record with this key fits on a page of its table, if that is paged.
 ///
 /// # Errors
 /// `TooLongForPage`.
-pub(super) fn check_fits(paged: &PagedTable, key: &[u8]) -> Result<(), OperationError> {
-    let (bytes, limit) = (key.len(), paged.max_key_bytes());
-    if bytes > limit {
-        return Err(OperationError::TooLongForPage(Box::new(TooLong { bytes, limit })));
+pub(super) fn check_fits(table: &Records, key: &[u8]) -> Result<(), OperationError> {
+    let (bytes, limit) = (key.len(), table.max_key_bytes());
+    match table.paged() {
+        Some(_) if bytes > limit => {
+            Err(OperationError::TooLongForPage(Box::new(TooLong { bytes, limit })))
+        }
+        None if bytes > limit => Err(OperationError::KeyTooLong(bytes)),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::page::{
     WouldSuspend,
 };
 use crate::reclaim;
-use crate::record::{EXPIRY_BYTES, Records};
+use crate::record::{EXPIRY_BYTES, PagedRecords, Records};
 use crate::sched::{self, WaitCause};
 use crate::transaction::context::error::OperationError;
 use crate::types::KeyBuffer;
@@ -21,10 +21,9 @@ impl<'tx> RecordScan<'tx> {
     /// Does what `read_batch` does, for a paged table.
     pub(super) async fn read_paged_batch(
         &mut self,
-        table: &'tx Records,
-        paged: &'tx PagedTable,
+        table: &'tx PagedRecords,
     ) -> Result<bool, OperationError> {
-        let transaction = self.transaction;
+        let (transaction, paged) = (self.transaction, table.pages());
         let mut required = RequiredPages::new();
         let (records, large, whole) = loop {
             let operation = reclaim::enter();
@@ -80,15 +79,11 @@ impl<'tx> RecordScan<'tx> {
 
     /// Does what `read_paged_batch` does, if nothing must be waited for and every transaction sees the
     /// next records; `false` if it must be called.
-    pub(super) fn read_paged_batch_now(
-        &mut self,
-        table: &'tx Records,
-        paged: &'tx PagedTable,
-    ) -> bool {
+    pub(super) fn read_paged_batch_now(&mut self, table: &'tx PagedRecords) -> bool {
         let _operation = reclaim::enter();
         let (most, keys_only) = (self.batch, self.keys_only && !self.unexpired_only);
         let mut records = self.ready.take_lists();
-        let found = self.page_cursor(paged).peek_plain(most, keys_only, &mut records);
+        let found = self.page_cursor(table.pages()).peek_plain(most, keys_only, &mut records);
         if found == Some(true) {
             self.give_plain(table, records);
         } else {

@@ -5,12 +5,13 @@ use std::ptr::NonNull;
 use super::value_view::{FoundValue, ResidentValue};
 use crate::index::InsertionPlace;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{RecordLocation, Records, SeenVersion};
+use crate::record::{MemoryRecords, RecordLocation, Records, SeenVersion, TableKind};
 use crate::rid::Rid;
 use crate::sched::{self, Interleaved, OperationResult, WaitCause};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::fault::PanicPoint;
+use crate::transaction::sets::read_set::ReadPoint;
 use crate::types::KeyBuffer;
 use crate::version::{Address, Undecided};
 
@@ -19,11 +20,9 @@ use crate::version::{Address, Undecided};
 pub(crate) enum SeenRecord {
     /// The transaction's own version, which needs no certification.
     Own,
-    /// Another transaction's version of the record with this id. `doomed_by` if a newer version is
-    /// committed.
-    Others { rid: Rid, doomed_by: bool },
-    /// Another transaction's version, in a paged table. `doomed_by` if a newer version is committed.
-    OnPage { doomed_by: bool },
+    /// Another transaction's version of this record, which is `None` in a paged table. `doomed_by`
+    /// if a newer version is committed.
+    Others { point: Option<ReadPoint>, doomed_by: bool },
 }
 
 /// Number of concurrent lookups: more would evict each other's lines from the processor's caches.
@@ -48,22 +47,22 @@ impl OperationResult for ReadNow<'_> {
 }
 
 impl ActiveTransaction {
-    /// Returns whether the steps of a point operation on a table are plain functions: its records
-    /// are in memory and do not expire.
+    /// The table, if the steps of a point operation on it are plain functions: its records are in
+    /// memory and do not expire.
     #[inline(always)]
-    pub(super) fn is_plain(table: &Records) -> bool {
-        table.paged().is_none() && !table.expires()
+    pub(super) fn plain(table: &Records) -> Option<&MemoryRecords> {
+        table.in_memory().filter(|table| !table.expires())
     }
 
-    /// Returns whether `get_now` may be called now. The step is counted.
+    /// The table, if `get_now` may be called now. The step is counted.
     #[inline(always)]
-    pub(crate) fn may_read_now(&self, table: &Records) -> bool {
-        Self::is_plain(table) && sched::may_go_on(|| table.is_cold())
+    pub(crate) fn may_read_now<'t>(&self, table: &'t Records) -> Option<&'t MemoryRecords> {
+        Self::plain(table).filter(|table| sched::may_go_on(|| table.is_cold()))
     }
 
     /// Reads as `get` does, if nothing must be waited for; called after `may_read_now`.
     #[inline(never)]
-    pub(crate) fn get_now(&self, table: &Records, key: &[u8]) -> ReadNow<'_> {
+    pub(crate) fn get_now(&self, table: &MemoryRecords, key: &[u8]) -> ReadNow<'_> {
         let operation = reclaim::enter();
         let rid = table.look_up_now(key, &operation).ok();
         self.read_found(table, key, rid, operation)
@@ -71,9 +70,7 @@ impl ActiveTransaction {
 
     /// Reads as `get` does, if nothing but cache lines must be waited for.
     pub(crate) async fn get_interleaved(&self, table: &Records, key: &[u8]) -> ReadNow<'_> {
-        if !Self::is_plain(table) {
-            return ReadNow::Later;
-        }
+        let Some(table) = Self::plain(table) else { return ReadNow::Later };
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         let begin = self.begin();
@@ -84,12 +81,12 @@ impl ActiveTransaction {
         self.read_found(table, key, rid, operation)
     }
 
-    /// Looks up a record as [`Records::look_up`] does. The result holds for the current snapshot:
+    /// Looks up a record as [`MemoryRecords::look_up`] does. The result holds for the current snapshot:
     /// another operation of the transaction may have extended it since the index was searched.
     #[inline]
     pub(super) async fn look_up<'o>(
         &self,
-        table: &'o Records,
+        table: &'o MemoryRecords,
         key: &'o [u8],
         operation: &'o OperationGuard,
     ) -> Result<Rid, InsertionPlace<'o>> {
@@ -106,7 +103,7 @@ impl ActiveTransaction {
     #[inline(always)]
     fn read_found(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         key: &[u8],
         rid: Option<Rid>,
         operation: OperationGuard,
@@ -148,26 +145,29 @@ impl ActiveTransaction {
         table: &Records,
         key: &[u8],
     ) -> Result<Option<FoundValue<'_>>, OperationError> {
+        self.get_as(table, key, true).await
+    }
+
+    /// Does what `get` does. The value is empty unless it is wanted.
+    async fn get_as(
+        &self,
+        table: &Records,
+        key: &[u8],
+        wants_value: bool,
+    ) -> Result<Option<FoundValue<'_>>, OperationError> {
         loop {
-            let Some((found, seen)) = self.get_unnoted(table, key).await? else {
+            let Some((found, seen)) = self.get_unnoted(table, key, wants_value).await? else {
                 return Ok(None);
             };
-            let doomed_by = match seen {
-                SeenRecord::Own => false,
-                SeenRecord::Others { doomed_by, .. } if doomed_by && self.extend() => continue,
-                SeenRecord::Others { rid, doomed_by } => {
-                    self.note_record(table, rid, key);
-                    doomed_by
-                }
-                SeenRecord::OnPage { doomed_by } => {
-                    self.note_key(table, key);
-                    doomed_by
-                }
-            };
+            let doomed_by = matches!(seen, SeenRecord::Others { doomed_by: true, .. });
+            if doomed_by && self.extend() {
+                continue;
+            }
+            self.note_seen(table, key, seen);
             if doomed_by {
                 self.note_doomed_read(table, key)?;
             }
-            if table.expires() {
+            if wants_value && table.expires() {
                 return Ok(self.unexpired_found(table, found));
             }
             return Ok(Some(found));
@@ -176,15 +176,17 @@ impl ActiveTransaction {
 
     /// Does what `get` does, but also returns an expired record, with the bytes stored before its
     /// value (`transaction/operations/expiry.rs`). The caller must add a found record to the read
-    /// set before it suspends.
+    /// set before it suspends. The value may be empty unless it is wanted.
     pub(crate) async fn get_unnoted(
         &self,
         table: &Records,
         key: &[u8],
+        wants_value: bool,
     ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
-        if let Some(paged) = table.paged() {
-            return self.get_paged(table, paged, key).await;
-        }
+        let table = match table.kind() {
+            TableKind::Memory(table) => table,
+            TableKind::Paged(table) => return self.get_paged(table, key, wants_value).await,
+        };
         loop {
             let operation = reclaim::enter();
             self.engine().planted_panic.panic_if_planted(PanicPoint::Read);
@@ -213,21 +215,28 @@ impl ActiveTransaction {
                     let value = (NonNull::from(value), own);
                     // SAFETY: found under the guard, and seen by this transaction.
                     let found = unsafe { FoundValue::in_memory(self, table, value, operation) };
-                    let others = SeenRecord::Others { rid, doomed_by };
+                    let others =
+                        SeenRecord::Others { point: Some(ReadPoint::new(table, rid)), doomed_by };
                     return Ok(Some((found, if own { SeenRecord::Own } else { others })));
                 }
                 Err(cold) => cold,
             };
             let doomed_by = self.is_overwritten(table, rid, &operation);
             drop(operation);
-            let (record, permit) = self.fetch(table, rid, cold).await?;
+            let found = match wants_value {
+                true => {
+                    let (record, permit) = self.fetch(table, rid, cold).await?;
+                    FoundValue::in_log(self, record, permit)
+                }
+                false => FoundValue::empty(self),
+            };
             if self.has_moved_on_from(begin) {
                 continue;
             }
             self.note_lsn(cold.lsn());
             self.remember(table, key, rid);
-            let found = FoundValue::in_log(self, record, permit);
-            return Ok(Some((found, SeenRecord::Others { rid, doomed_by })));
+            let point = Some(ReadPoint::new(table, rid));
+            return Ok(Some((found, SeenRecord::Others { point, doomed_by })));
         }
     }
 
@@ -241,45 +250,8 @@ impl ActiveTransaction {
         table: &Records,
         key: &[u8],
     ) -> Result<bool, OperationError> {
-        if table.expires() {
-            return Ok(Box::pin(self.get(table, key)).await?.is_some());
-        }
-        if let Some(paged) = table.paged() {
-            return self.contains_paged(table, paged, key).await;
-        }
-        loop {
-            let operation = reclaim::enter();
-            sched::count_steps(1).await;
-            let Ok(rid) = self.look_up(table, key, &operation).await else {
-                self.note_absence(table, key);
-                return Ok(false);
-            };
-            let begin = self.begin();
-            let (found, doomed_by) = match table.find(rid, self.view(), &operation).await {
-                _ if self.has_moved_on_from(begin) => continue,
-                Ok(seen) if seen.is_some_and(SeenVersion::is_own) => {
-                    return Ok(self.note(seen).is_some());
-                }
-                Ok(seen) => {
-                    (self.note(seen).is_some(), self.is_superseded(table, rid, seen, &operation))
-                }
-                Err(cold) => {
-                    self.note_lsn(cold.lsn());
-                    (true, self.is_overwritten(table, rid, &operation))
-                }
-            };
-            if doomed_by && self.extend() {
-                continue;
-            }
-            match found {
-                true => self.note_record(table, rid, key),
-                false => self.note_absence(table, key),
-            }
-            if doomed_by {
-                self.note_doomed_read(table, key)?;
-            }
-            return Ok(found);
-        }
+        let found = self.get_as(table, key, table.expires()).await?;
+        Ok(found.is_some())
     }
 
     /// Returns the log position of the visible version of a record; `None` if no version is
@@ -289,7 +261,7 @@ impl ActiveTransaction {
     /// `Unlogged` if the version is not in the log.
     pub(crate) async fn locate(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         rid: Rid,
         operation: &OperationGuard,
     ) -> Result<Option<Address>, OperationError> {

@@ -1,6 +1,6 @@
 //! Read-ahead: a scan reads neighboring log records in one piece, and more beyond them.
 //!
-//! Records that were written in key order are adjacent in the log, so a scan over evicted records
+//! MemoryRecords that were written in key order are adjacent in the log, so a scan over evicted records
 //! meets contiguous spans of the log. Each span is read in one piece of at most [`MAX_SPAN_BYTES`], and
 //! admitted like any other read. While each batch continues where the last one ended, the scan
 //! reads more than the batch needs, twice as much each time. The extra span is kept, instead of
@@ -13,7 +13,7 @@
 use super::scan_bounds::Direction;
 use crate::log::{ColdRecord, ColdSpan, Lsn};
 use crate::memory::{MemoryCounters, MemoryKind};
-use crate::record::{ColdVersion, Records};
+use crate::record::{ColdVersion, MemoryRecords};
 use crate::rid::Rid;
 use crate::sched;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -105,7 +105,7 @@ impl ReadAhead {
     /// The value of a record, if it was read ahead.
     pub(in crate::transaction) fn find(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         wanted: &RecordToRead,
     ) -> Option<&[u8]> {
         table.value_in(self.span.as_ref()?, wanted.rid, wanted.cold)
@@ -154,7 +154,7 @@ impl ReadAhead {
 
 impl ActiveTransaction {
     /// Reads a span in one piece, if worthwhile; `None` also if the read failed.
-    async fn read_piece(&self, table: &Records, stretch: &ReadSpan<'_>) -> Option<ColdSpan> {
+    async fn read_piece(&self, table: &MemoryRecords, stretch: &ReadSpan<'_>) -> Option<ColdSpan> {
         if !stretch.is_piece() {
             return None;
         }
@@ -165,7 +165,7 @@ impl ActiveTransaction {
     /// Reads admitted spans concurrently.
     pub(super) async fn read_pieces(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         read_spans: &[ReadSpan<'_>],
     ) -> Vec<SpanRead> {
         // A single record is read together with the spans, so that none waits for another.

@@ -5,7 +5,7 @@
 
 use crate::log::ColdRecord;
 use crate::reclaim;
-use crate::record::{ColdVersion, Records};
+use crate::record::{ColdVersion, MemoryRecords};
 use crate::rid::Rid;
 use crate::sched;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -20,7 +20,7 @@ impl ActiveTransaction {
     /// The log's error if the value exists and cannot be read; `Overloaded`.
     pub(super) async fn fetch(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         rid: Rid,
         version: ColdVersion,
     ) -> Result<(ColdRecord, AdmissionPermit), OperationError> {
@@ -58,7 +58,7 @@ impl ActiveTransaction {
     /// Those of the log.
     pub(super) async fn fetch_admitted(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         rid: Rid,
         version: ColdVersion,
     ) -> Result<ColdRecord, OperationError> {
@@ -70,7 +70,7 @@ impl ActiveTransaction {
     /// Makes the value of a visible version resident again, if it should be cached.
     pub(super) fn cache_record(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         rid: Rid,
         version: ColdVersion,
         value: &[u8],

@@ -17,7 +17,7 @@ use crate::index::{Cursor, LeafEntry};
 use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
-use crate::record::{Copies, Records, RecordsRef};
+use crate::record::{Copies, Records, RecordsRef, TableKind};
 use crate::sched;
 use crate::sync::thread;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -421,24 +421,24 @@ impl<'tx> RecordScan<'tx> {
     /// Reads the next batch of records; `false` at the end of the range.
     pub(in crate::transaction) async fn read_batch(&mut self) -> Result<bool, OperationError> {
         let table = self.begin_batch();
-        if let Some(paged) = table.paged() {
-            return self.read_paged_batch(table, paged).await;
+        match table.kind() {
+            TableKind::Memory(table) => self.read_memory_batch(table).await,
+            TableKind::Paged(table) => self.read_paged_batch(table).await,
         }
-        self.read_memory_batch(table).await
     }
 
     /// Does what `read_batch` does, if nothing must be waited for; `false` if it must be called.
     fn read_batch_now(&mut self) -> bool {
         let table = self.begin_batch();
-        match table.paged() {
-            Some(paged) => {
-                sched::may_take_steps(self.paged_steps(), || paged.is_cold())
-                    && self.read_paged_batch_now(table, paged)
-            }
-            None => {
+        match table.kind() {
+            TableKind::Memory(table) => {
                 let steps = 1 + (self.batch / RECORDS_PER_STEP) as u32;
                 sched::may_take_steps(steps, || table.is_cold())
                     && self.read_memory_batch_now(table)
+            }
+            TableKind::Paged(table) => {
+                sched::may_take_steps(self.paged_steps(), || table.pages().is_cold())
+                    && self.read_paged_batch_now(table)
             }
         }
     }
@@ -457,7 +457,7 @@ impl<'tx> RecordScan<'tx> {
         let table: &'tx Records = unsafe { self.table.get() };
         // No record is ready, so nothing references the previous values.
         self.copies.free(table.memory());
-        self.note_range();
+        self.note_range(table);
         table
     }
 
@@ -495,15 +495,11 @@ impl<'tx> RecordScan<'tx> {
     }
 
     /// Adds the range to the read set, as wide as the scan may become.
-    fn note_range(&mut self) {
+    fn note_range(&mut self, table: &Records) {
         if self.noted.is_none() && self.transaction.mode().notes() {
             let (low, high) = (as_bytes(&self.bounds.low), as_bytes(&self.bounds.high));
             let reads = self.transaction.reads();
-            self.noted = Some(reads.note_range(self.table, low, high));
-            // SAFETY: the engine owns the table and outlives the transaction.
-            if unsafe { self.table.get() }.paged().is_some() {
-                reads.note_pages();
-            }
+            self.noted = Some(reads.note_range(table, low, high));
         }
     }
 }

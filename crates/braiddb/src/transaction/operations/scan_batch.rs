@@ -9,7 +9,7 @@ use super::scan_bounds::{Direction, ScanBounds, as_bytes};
 use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{ColdVersion, NotReady, Records, SeenVersion};
+use crate::record::{ColdVersion, MemoryRecords, NotReady, SeenVersion};
 use crate::sched::{self, WaitCause};
 use crate::transaction::context::error::OperationError;
 use crate::types::KeyBuffer;
@@ -48,7 +48,7 @@ impl<'tx> RecordScan<'tx> {
     /// Does what `read_batch` does, for a table in memory.
     pub(super) async fn read_memory_batch(
         &mut self,
-        table: &'tx Records,
+        table: &'tx MemoryRecords,
     ) -> Result<bool, OperationError> {
         let Some(mut batch) = self.look(table).await else { return Ok(false) };
         self.may_read_now = batch.in_log.is_empty();
@@ -61,7 +61,7 @@ impl<'tx> RecordScan<'tx> {
 
     /// Does what `read_memory_batch` does, if nothing must be waited for; `false` if it must be
     /// called.
-    pub(super) fn read_memory_batch_now(&mut self, table: &'tx Records) -> bool {
+    pub(super) fn read_memory_batch_now(&mut self, table: &'tx MemoryRecords) -> bool {
         let operation = reclaim::enter();
         let mut entries = self.entries();
         let most = self.batch;
@@ -84,16 +84,16 @@ impl<'tx> RecordScan<'tx> {
     }
 
     /// The cursor, which the first batch makes.
-    fn cursor(&mut self, table: &'tx Records) -> &mut Cursor<'tx> {
+    fn cursor(&mut self, table: &'tx MemoryRecords) -> &mut Cursor<'tx> {
         self.cursor.get_or_insert_with(|| {
             let ScanBounds { low, high } = &self.bounds;
             let reverse = self.direction == Direction::Reverse;
-            table.index.cursor(as_bytes(low), as_bytes(high), reverse)
+            table.index().cursor(as_bytes(low), as_bytes(high), reverse)
         })
     }
 
     /// Moves past the entries of a batch, and makes its records the ready ones.
-    fn end_batch(&mut self, table: &'tx Records, batch: ScanBatch) {
+    fn end_batch(&mut self, table: &'tx MemoryRecords, batch: ScanBatch) {
         let cursor = self.cursor(table);
         match &batch.last {
             Some(last) => cursor.pass_to(last),
@@ -117,7 +117,7 @@ impl<'tx> RecordScan<'tx> {
 
     /// Takes the next entries and their resident values, up to the requested count and the bytes of
     /// a batch; `None` at the end of the range.
-    async fn look(&mut self, table: &'tx Records) -> Option<ScanBatch> {
+    async fn look(&mut self, table: &'tx MemoryRecords) -> Option<ScanBatch> {
         let operation = reclaim::enter();
         let (mut entries, most) = (self.entries(), self.batch);
         if !self.cursor(table).peek(&operation, &mut entries, most).await {
@@ -150,7 +150,7 @@ impl<'tx> RecordScan<'tx> {
     /// is not resident, if `resident_only`; `None` if no entry could be taken.
     fn take<'o>(
         &mut self,
-        table: &'o Records,
+        table: &'o MemoryRecords,
         entries: &[LeafEntry<'o>],
         resident_only: bool,
         operation: &'o OperationGuard,
@@ -217,7 +217,7 @@ impl<'tx> RecordScan<'tx> {
     /// batch ends before it.
     fn add(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         entry: &LeafEntry<'_>,
         found: EntryFound<'_>,
         (batch, bytes): (&mut ScanBatch, &mut usize),
@@ -251,7 +251,7 @@ impl<'tx> RecordScan<'tx> {
     #[inline(never)]
     fn take_other<'o>(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         entry: &LeafEntry<'o>,
         batch: &mut ScanBatch,
         view: View<'o>,
@@ -287,7 +287,7 @@ impl<'tx> RecordScan<'tx> {
     /// The error of the batch's first record.
     async fn read_log(
         &mut self,
-        table: &'tx Records,
+        table: &'tx MemoryRecords,
         batch: &mut ScanBatch,
     ) -> Result<(), OperationError> {
         let mut wanted = std::mem::take(&mut batch.in_log);
@@ -326,7 +326,7 @@ impl<'tx> RecordScan<'tx> {
     /// The number and error of the first record that cannot be read.
     async fn take_piece(
         &mut self,
-        table: &'tx Records,
+        table: &'tx MemoryRecords,
         stretch: &ReadSpan<'_>,
         piece: SpanRead,
         batch: &mut ScanBatch,
@@ -355,7 +355,13 @@ impl<'tx> RecordScan<'tx> {
     }
 
     /// Keeps the value of a record that was found in a piece of the log.
-    fn receive(&self, table: &Records, one: &RecordToRead, value: &[u8], batch: &mut ScanBatch) {
+    fn receive(
+        &self,
+        table: &MemoryRecords,
+        one: &RecordToRead,
+        value: &[u8],
+        batch: &mut ScanBatch,
+    ) {
         if !self.leaves_cold {
             self.transaction.cache_record(table, one.rid, one.cold, value);
         }
@@ -367,7 +373,7 @@ impl<'tx> RecordScan<'tx> {
     /// Keeps the value of a record that was read separately.
     fn keep_record(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         one: &RecordToRead,
         record: ColdRecord,
         batch: &mut ScanBatch,

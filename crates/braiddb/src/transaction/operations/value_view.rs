@@ -8,7 +8,7 @@ use super::large::LargeRead;
 use crate::log::ColdRecord;
 use crate::memory::Buffer;
 use crate::reclaim::OperationGuard;
-use crate::record::{Copies, Records};
+use crate::record::{Copies, MemoryRecords};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::schedule::ordered_admission::AdmissionPermit;
 use crate::types::{DecodeError, Value};
@@ -68,7 +68,7 @@ impl<'tx> ResidentValue<'tx> {
     #[inline(always)]
     pub(in crate::transaction) unsafe fn new(
         transaction: &'tx ActiveTransaction,
-        table: &Records,
+        table: &MemoryRecords,
         (value, is_own): (NonNull<[u8]>, bool),
         guard: OperationGuard,
     ) -> Self {
@@ -111,7 +111,7 @@ impl<'tx> FoundValue<'tx> {
     /// that it wrote itself if `is_own`.
     pub(super) unsafe fn in_memory(
         transaction: &'tx ActiveTransaction,
-        table: &Records,
+        table: &MemoryRecords,
         (value, is_own): (NonNull<[u8]>, bool),
         guard: OperationGuard,
     ) -> Self {
@@ -131,6 +131,11 @@ impl<'tx> FoundValue<'tx> {
         value: NonNull<[u8]>,
     ) -> Self {
         Self { transaction, value, backing: ValueBacking::Lasting }
+    }
+
+    /// Creates a view of an empty value.
+    pub(super) fn empty(transaction: &'tx ActiveTransaction) -> Self {
+        Self { transaction, value: NonNull::from(&[]), backing: ValueBacking::Lasting }
     }
 
     /// Creates a view of a value that was read from the log.

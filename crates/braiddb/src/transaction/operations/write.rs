@@ -3,7 +3,7 @@
 use crate::index::{InsertionPlace, MAX_KEY_BYTES};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{InstallBase, InstallRefusal, Records, RecordsRef};
+use crate::record::{InstallBase, InstallRefusal, MemoryRecords, Records, RecordsRef, TableKind};
 use crate::rid::Rid;
 use crate::sched;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -14,17 +14,16 @@ use crate::transaction::sets::write_set::WriteKind;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
 
 impl ActiveTransaction {
-    /// Returns whether `insert_now`, `put_now` and `update_now` may be called now. The step is
-    /// counted.
+    /// The table, if `insert_now`, `put_now` and `update_now` may be called now. The step is counted.
     #[inline(always)]
-    pub(crate) fn may_write_now(&self, table: &Records) -> bool {
-        Self::takes_plain_writes(table) && sched::may_go_on(|| table.is_cold())
+    pub(crate) fn may_write_now<'t>(&self, table: &'t Records) -> Option<&'t MemoryRecords> {
+        Self::plain_to_write(table).filter(|table| sched::may_go_on(|| table.is_cold()))
     }
 
-    /// Returns whether the steps of a write to the table are plain functions.
+    /// The table, if the steps of a write to it are plain functions.
     #[inline(always)]
-    fn takes_plain_writes(table: &Records) -> bool {
-        Self::is_plain(table) && !table.is_indexed()
+    fn plain_to_write(table: &Records) -> Option<&MemoryRecords> {
+        Self::plain(table).filter(|table| !table.is_indexed())
     }
 
     /// Returns whether the transaction may write a record, which is not large.
@@ -37,19 +36,29 @@ impl ActiveTransaction {
     /// returns `None`, and nothing has changed. Called after `may_write_now`, as the two functions
     /// below.
     #[inline(never)]
-    pub(crate) fn insert_now(&self, table: &Records, key: &[u8], value: &[u8]) -> Option<bool> {
+    pub(crate) fn insert_now(
+        &self,
+        table: &MemoryRecords,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<bool> {
         self.write_plain(table, key, WriteIntent::Insert(value))
     }
 
     /// Puts a record as `insert_now` inserts one.
     #[inline(never)]
-    pub(crate) fn put_now(&self, table: &Records, key: &[u8], value: &[u8]) -> Option<bool> {
+    pub(crate) fn put_now(&self, table: &MemoryRecords, key: &[u8], value: &[u8]) -> Option<bool> {
         self.write_plain(table, key, WriteIntent::Put(value))
     }
 
     /// Updates a record as `insert_now` inserts one.
     #[inline(never)]
-    pub(crate) fn update_now(&self, table: &Records, key: &[u8], value: &[u8]) -> Option<bool> {
+    pub(crate) fn update_now(
+        &self,
+        table: &MemoryRecords,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<bool> {
         self.write_plain(table, key, WriteIntent::Update(value))
     }
 
@@ -62,12 +71,17 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Option<bool> {
-        if !self.may_write_now(table) { None } else { self.write_plain(table, key, intent) }
+        self.write_plain(self.may_write_now(table)?, key, intent)
     }
 
     /// Does what `write_now` does. Inlined, so that each kind of write is compiled for itself.
     #[inline(always)]
-    fn write_plain(&self, table: &Records, key: &[u8], intent: WriteIntent<'_>) -> Option<bool> {
+    fn write_plain(
+        &self,
+        table: &MemoryRecords,
+        key: &[u8],
+        intent: WriteIntent<'_>,
+    ) -> Option<bool> {
         // Since `may_write_now`, the user's encoding has run, and may have extended the transaction past
         // the creation of an index.
         if table.is_indexed() || !self.is_plain_write(key, &intent) {
@@ -88,7 +102,8 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Option<bool> {
-        if !Self::takes_plain_writes(table) || !self.is_plain_write(key, &intent) {
+        let table = Self::plain_to_write(table)?;
+        if !self.is_plain_write(key, &intent) {
             return None;
         }
         let operation = reclaim::enter();
@@ -108,7 +123,7 @@ impl ActiveTransaction {
     #[inline(always)]
     fn write_found(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         key: &[u8],
         intent: WriteIntent<'_>,
         found: Result<Rid, InsertionPlace<'_>>,
@@ -192,9 +207,10 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
-        if let Some(paged) = table.paged() {
-            return self.write_paged(table, paged, key, intent).await;
-        }
+        let table = match table.kind() {
+            TableKind::Memory(table) => table,
+            TableKind::Paged(table) => return self.write_paged(table, key, intent).await,
+        };
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         loop {
@@ -204,25 +220,21 @@ impl ActiveTransaction {
             };
             let rid = match (found, intent) {
                 (Ok(rid), _) => rid,
-                (Err(_), WriteIntent::Update(_)) => {
-                    self.note_absence(table, key);
-                    return Err(OperationError::KeyNotFound);
-                }
-                (Err(_), WriteIntent::Delete | WriteIntent::Expire) => {
-                    self.note_absence(table, key);
-                    return Ok(false);
-                }
                 (Err(place), WriteIntent::Insert(value) | WriteIntent::Put(value)) => {
                     if self.write_new(table, key, value, &operation, Some(place))? {
                         return Ok(true);
                     }
                     continue;
                 }
+                (Err(_), _) => {
+                    self.note_absence(table, key);
+                    return intent.refusal();
+                }
             };
             match self.write_on(table, rid, key, intent, &operation) {
                 Ok(written) => return written,
                 // Finishes the work of its reclaimer, then tries again.
-                Err(DeadRecord) => _ = table.index.remove(key, rid, &operation),
+                Err(DeadRecord) => _ = table.index().remove(key, rid, &operation),
             }
         }
     }
@@ -231,7 +243,7 @@ impl ActiveTransaction {
     #[inline(always)]
     fn write_on(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         rid: Rid,
         key: &[u8],
         intent: WriteIntent<'_>,
@@ -311,7 +323,7 @@ impl ActiveTransaction {
     #[inline(always)]
     pub(in crate::transaction) fn write_new(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         key: &[u8],
         value: &[u8],
         operation: &OperationGuard,
@@ -331,8 +343,8 @@ impl ActiveTransaction {
             writes.push(RecordsRef::new(table), rid, version, None, WriteKind::Insert, key);
             position
         };
-        if place.is_some_and(|place| table.index.insert_at(place, key, rid))
-            || table.index.insert(key, rid, operation).is_ok()
+        if place.is_some_and(|place| table.index().insert_at(place, key, rid))
+            || table.index().insert(key, rid, operation).is_ok()
         {
             return Ok(true);
         }
@@ -346,7 +358,7 @@ impl ActiveTransaction {
     }
 
     #[inline(always)]
-    fn allocate(&self, table: &Records, key: &[u8], value: Option<&[u8]>) -> VersionRef {
+    fn allocate(&self, table: &MemoryRecords, key: &[u8], value: Option<&[u8]>) -> VersionRef {
         let stamp = Stamp::in_flight(self.name());
         // A tombstone contains the key, by which its index entry will be found and removed.
         VersionRef::allocate(table.memory(), stamp, value.unwrap_or(key), value.is_none())

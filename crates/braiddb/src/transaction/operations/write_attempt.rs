@@ -6,15 +6,17 @@ use smallvec::{SmallVec, smallvec};
 
 use super::large::{LargeRead, ReadMoment};
 use crate::page::{Interrupted, LargeRef, PagedTable, ValueBytes, WouldSuspend};
-use crate::record::{ColdVersion, Records};
+use crate::record::{ColdVersion, MemoryRecords};
 use crate::rid::Rid;
 use crate::transaction::context::error::OperationError;
+use crate::transaction::sets::read_set::ReadPoint;
 
 /// A transaction's view of a record, valid while an operation guard is held.
 #[derive(Clone, Debug)]
 pub(in crate::transaction) struct VisibleRecord<'o> {
     pub(in crate::transaction) value: Option<SeenBytes<'o>>,
-    pub(in crate::transaction) rid: Option<Rid>,
+    /// The record, if it is in memory.
+    pub(in crate::transaction) point: Option<ReadPoint>,
     /// Identifies a value by its location: in memory, in the log, or in pieces. Copies are compared
     /// by content.
     pub(super) location: (Option<NonNull<u8>>, Option<ColdVersion>, Option<LargeRef>),
@@ -31,13 +33,13 @@ pub(in crate::transaction) enum SeenBytes<'o> {
 impl<'o> VisibleRecord<'o> {
     /// A view of a record on a page.
     pub(in crate::transaction) fn copied(value: Option<ValueBytes>) -> Self {
-        Self { value: value.map(SeenBytes::Copied), rid: None, location: (None, None, None) }
+        Self { value: value.map(SeenBytes::Copied), point: None, location: (None, None, None) }
     }
 
     /// A view of a record whose value was assembled from pieces.
     pub(in crate::transaction) fn large(value: &'o [u8], large: LargeRef) -> Self {
         let location = (None, None, Some(large));
-        Self { value: Some(SeenBytes::Borrowed(value)), rid: None, location }
+        Self { value: Some(SeenBytes::Borrowed(value)), point: None, location }
     }
 
     pub(in crate::transaction) fn bytes(&self) -> Option<&[u8]> {
@@ -76,7 +78,7 @@ impl FetchedValues {
 /// Reasons why a write must wait.
 pub(super) enum WriteWait<'t> {
     /// A value must be read from the log.
-    Fetch(&'t Records, Rid, ColdVersion),
+    Fetch(&'t MemoryRecords, Rid, ColdVersion),
     /// The pieces of a value must be loaded.
     Large(&'t PagedTable, LargeRef, ReadMoment),
     /// Another worker is about to decide a commit.

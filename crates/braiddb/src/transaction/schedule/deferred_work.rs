@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::page::{LargeRef, LargeValues, PendingCleanup};
 use crate::planted::{Bug, is_planted};
-use crate::record::RecordsRef;
+use crate::record::{PagedRecords, RecordsRef};
 use crate::sync::clock;
 use crate::types::KeyBuffer;
 
@@ -89,7 +89,7 @@ impl<T> DeferredWork<T> {
 /// A leaf to clean up: the one that covers a key of a table.
 #[derive(Debug)]
 pub(in crate::transaction) struct LeafCleanup {
-    pub(in crate::transaction) table: RecordsRef,
+    pub(in crate::transaction) table: RecordsRef<PagedRecords>,
     pub(in crate::transaction) key: KeyBuffer,
     pub(in crate::transaction) what: PendingCleanup,
 }

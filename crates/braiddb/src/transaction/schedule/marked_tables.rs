@@ -8,23 +8,17 @@ use std::time::Instant;
 
 use crate::log::Lsn;
 use crate::page::PagedTable;
-use crate::record::Records;
+use crate::record::PagedRecords;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, clock};
 
 /// A table with marks.
 #[derive(Debug)]
 pub(in crate::transaction) struct MarkedTable {
-    table: Arc<Records>,
+    pub(in crate::transaction) table: Arc<PagedRecords>,
     /// True if a pass over the pages is needed. Marks of new records do no harm.
     has_pass: bool,
     not_before: Option<Instant>,
-}
-
-impl MarkedTable {
-    pub(in crate::transaction) fn paged(&self) -> &PagedTable {
-        self.table.paged().expect("bulk operations are on paged tables")
-    }
 }
 
 /// The tables with marks to sweep.
@@ -37,7 +31,7 @@ pub(in crate::transaction) struct BulkSweeps {
 
 impl BulkSweeps {
     /// Lists a table whose newest epoch was just decided.
-    pub(in crate::transaction) fn expect(&self, table: Arc<Records>, has_pass: bool) {
+    pub(in crate::transaction) fn expect(&self, table: Arc<PagedRecords>, has_pass: bool) {
         let mut listed = self.listed.lock();
         match listed.iter_mut().find(|one| Arc::ptr_eq(&one.table, &table)) {
             // The pending pass removes these marks too.
@@ -66,10 +60,10 @@ impl BulkSweeps {
     /// Commits before `horizon` are durable and visible to every snapshot.
     pub(in crate::transaction) fn take(&self, horizon: Lsn) -> Option<MarkedTable> {
         let mut listed = self.listed.lock();
-        listed.retain(|one| one.has_pass || !settle_if_due(one.paged(), horizon));
+        listed.retain(|one| one.has_pass || !settle_if_due(one.table.pages(), horizon));
         let is_due = |one: &MarkedTable| {
             let now = one.not_before.is_none_or(|at| at <= clock::now());
-            let paged = one.paged();
+            let paged = one.table.pages();
             let is_aborted = paged.bulk().epochs.aborted().is_some();
             now && (is_aborted || settle_if_due(paged, horizon))
         };

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::bulk_log::BulkLog;
-use crate::page::PagedTable;
-use crate::record::{ChangingIndexes, Records};
+use crate::record::{ChangingIndexes, PagedRecords};
 
 /// State of a transaction that is a bulk operation.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub(in crate::transaction) struct BulkWrites {
 /// A table that a bulk operation writes.
 #[derive(Debug)]
 pub(in crate::transaction) struct BulkTable {
-    pub(in crate::transaction) table: Arc<Records>,
+    pub(in crate::transaction) table: Arc<PagedRecords>,
     pub(in crate::transaction) epoch: u64,
     pub(in crate::transaction) is_written: bool,
     /// True if it replaced or deleted existing values.
@@ -45,18 +44,12 @@ impl BulkWrites {
     }
 }
 
-impl BulkTable {
-    pub(in crate::transaction) fn paged(&self) -> &PagedTable {
-        self.table.paged().expect("bulk operations are on paged tables")
-    }
-}
-
 /// Closed gates, and the exclusive right to change the tables' indexes. Dropping this releases
 /// both.
 #[derive(Debug, Default)]
 pub(crate) struct BulkGates {
     /// Tables with closed gates, including the entries of their indexes.
-    pub(in crate::transaction) closed: Vec<Arc<Records>>,
+    pub(in crate::transaction) closed: Vec<Arc<PagedRecords>>,
     pub(in crate::transaction) rights: Vec<ChangingIndexes>,
 }
 
@@ -65,7 +58,7 @@ impl Drop for BulkGates {
         // Released first, so that the next operation to close a gate finds the right available.
         self.rights.clear();
         for table in &self.closed {
-            table.paged().expect("a paged table").bulk().gate.open();
+            table.pages().bulk().gate.open();
         }
     }
 }

@@ -16,15 +16,22 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Bound, Range};
 
 use super::write_set::empty;
-use crate::record::{Records, RecordsRef, ShowKey};
+use crate::record::{MemoryRecords, Records, RecordsRef, ShowKey};
 use crate::rid::Rid;
 use crate::sched::Contained;
 
-/// A record that was read.
+/// A record of a table in memory that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transaction) struct ReadPoint {
-    pub(in crate::transaction) table: RecordsRef,
+pub(crate) struct ReadPoint {
+    pub(in crate::transaction) table: RecordsRef<MemoryRecords>,
     pub(in crate::transaction) rid: Rid,
+}
+
+impl ReadPoint {
+    #[inline(always)]
+    pub(in crate::transaction) fn new(table: &MemoryRecords, rid: Rid) -> Self {
+        Self { table: RecordsRef::new(table), rid }
+    }
 }
 
 /// User code that returns whether a value has the same projection as the one that was read.
@@ -101,11 +108,12 @@ impl NamedKeys {
         Self { table: table.name().to_string(), keys, show_key: table.show_key() }
     }
 
-    /// Names keys that a transaction read.
-    fn read(table: RecordsRef, keys: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
+    /// Names a record that a transaction read, by its key if that was noted.
+    fn read(point: ReadPoint, key: Option<&[u8]>) -> Self {
+        let key = key.map_or(Bound::Unbounded, |key| Bound::Included(key.to_vec()));
         // SAFETY: the transaction with this read set is active, and tables that it has used
         // exist.
-        Self::between(unsafe { table.get() }, keys)
+        Self::between(unsafe { point.table.get() }, (key.clone(), key))
     }
 }
 
@@ -149,11 +157,10 @@ impl ReadSet {
         self.0.borrow().names_points
     }
 
-    /// Notes that the record with this id and key was read.
+    /// Notes that a record with this key was read.
     #[inline]
-    pub(in crate::transaction) fn note_point(&self, table: RecordsRef, rid: Rid, key: &[u8]) {
+    pub(in crate::transaction) fn note_point(&self, point: ReadPoint, key: &[u8]) {
         let reads = &mut *self.change();
-        let point = ReadPoint { table, rid };
         if reads.points.last() == Some(&point) {
             return;
         }
@@ -166,14 +173,13 @@ impl ReadSet {
     /// Notes that a projection of a record was read.
     pub(in crate::transaction) fn note_part(
         &self,
-        table: RecordsRef,
-        rid: Rid,
+        point: ReadPoint,
         key: &[u8],
         same: ProjectionCheck,
     ) {
         let reads = &mut *self.change();
         let key = reads.keep(key);
-        reads.projections.push(Projection { point: ReadPoint { table, rid }, key, same });
+        reads.projections.push(Projection { point, key, same });
     }
 
     /// Notes that no record has this key.
@@ -183,15 +189,10 @@ impl ReadSet {
         reads.ranges.push(ReadRange { table, low: key.clone(), high: key, counts: true });
     }
 
-    /// Notes that a key of a paged table was read, with or without a record.
-    pub(in crate::transaction) fn note_key(&self, table: RecordsRef, key: &[u8]) {
-        self.change().pages = true;
-        self.note_absent(table, key);
-    }
-
-    /// Notes that the set includes ranges of paged tables.
-    pub(in crate::transaction) fn note_pages(&self) {
-        self.change().pages = true;
+    /// Notes that a key was read, with or without a record.
+    pub(in crate::transaction) fn note_key(&self, table: &Records, key: &[u8]) {
+        self.note_absent(RecordsRef::new(table), key);
+        self.change().pages |= table.paged().is_some();
     }
 
     /// Returns whether something in a paged table was read.
@@ -202,12 +203,14 @@ impl ReadSet {
     /// Notes that a range of keys was read, or will be.
     pub(in crate::transaction) fn note_range(
         &self,
-        table: RecordsRef,
+        table: &Records,
         low: Bound<&[u8]>,
         high: Bound<&[u8]>,
     ) -> RangeNumber {
         let reads = &mut *self.change();
         let (low, high) = (reads.keep_bound(low), reads.keep_bound(high));
+        reads.pages |= table.paged().is_some();
+        let table = RecordsRef::new(table);
         reads.ranges.push(ReadRange { table, low, high, counts: true });
         RangeNumber(reads.ranges.len() - 1)
     }
@@ -266,37 +269,37 @@ impl ReadSet {
     pub(in crate::transaction) fn name_projection(&self, number: usize) -> NamedKeys {
         let reads = self.0.borrow();
         let projection = &reads.projections[number];
-        let key = Bound::Included(reads.keys[projection.key.clone()].to_vec());
-        NamedKeys::read(projection.point.table, (key.clone(), key))
+        NamedKeys::read(projection.point, Some(&reads.keys[projection.key.clone()]))
     }
 
     /// Calls `look` with a range and its bounds, unless it is excluded.
-    pub(in crate::transaction) fn with_range<T>(
-        &self,
+    pub(in crate::transaction) fn with_range<'s, T>(
+        &'s self,
         number: usize,
-        look: impl FnOnce(RecordsRef, Bound<&[u8]>, Bound<&[u8]>) -> T,
+        look: impl FnOnce(&'s Records, Bound<&[u8]>, Bound<&[u8]>) -> T,
     ) -> Option<T> {
         let reads = self.0.borrow();
         let range = &reads.ranges[number];
-        let look = || look(range.table, reads.bound(&range.low), reads.bound(&range.high));
+        // SAFETY: the transaction is active until its set is cleared, and tables that it has used
+        // exist.
+        let table = unsafe { range.table.get() };
+        let look = || look(table, reads.bound(&range.low), reads.bound(&range.high));
         range.counts.then(look)
     }
 
     /// Names a point.
     pub(in crate::transaction) fn name_point(&self, number: usize) -> NamedKeys {
         let reads = self.0.borrow();
-        let key = reads.point_keys.get(number).map(|key| reads.keys[key.clone()].to_vec());
-        let bound = key.map_or(Bound::Unbounded, Bound::Included);
-        NamedKeys::read(reads.points[number].table, (bound.clone(), bound))
+        let key = reads.point_keys.get(number).map(|key| &reads.keys[key.clone()]);
+        NamedKeys::read(reads.points[number], key)
     }
 
     /// Names a range.
     pub(in crate::transaction) fn name_range(&self, number: usize) -> NamedKeys {
-        let reads = self.0.borrow();
-        let range = &reads.ranges[number];
-        let [low, high] =
-            [&range.low, &range.high].map(|bound| reads.bound(bound).map(<[u8]>::to_vec));
-        NamedKeys::read(range.table, (low, high))
+        let name = |table: &_, low: Bound<&[u8]>, high: Bound<&[u8]>| {
+            NamedKeys::between(table, (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec)))
+        };
+        self.with_range(number, name).expect("it is certified")
     }
 
     /// Empties the set, and keeps little of its memory: thousands of sets exist.

@@ -7,7 +7,7 @@ use super::bulk_writes::BulkWrites;
 use crate::log::{self, Lsn};
 use crate::memory::{Buffer, MemoryCounters, MemoryKind};
 use crate::page::{ChangeRef, LargeRef};
-use crate::record::RecordsRef;
+use crate::record::{MemoryRecords, PagedRecords, RecordsRef};
 use crate::rid::Rid;
 use crate::version::{Link, VersionRef};
 
@@ -27,7 +27,7 @@ pub(crate) enum WriteKind {
 /// One record that the transaction wrote.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    pub(crate) table: RecordsRef,
+    pub(crate) table: RecordsRef<MemoryRecords>,
     pub(crate) rid: Rid,
     /// The version in flight, at the head of the record's chain.
     pub(crate) version: VersionRef,
@@ -113,7 +113,7 @@ pub(crate) struct WriteSet {
 /// Invariant: the position stored in a change is the position of its write in the set.
 #[derive(Clone, Debug)]
 pub(in crate::transaction) struct PagedWrite {
-    pub(in crate::transaction) table: RecordsRef,
+    pub(in crate::transaction) table: RecordsRef<PagedRecords>,
     pub(in crate::transaction) change: ChangeRef,
     pub(in crate::transaction) deleted: bool,
     /// The earlier write of the same record that it replaces, and that no savepoint needs.
@@ -129,7 +129,7 @@ pub(in crate::transaction) struct PagedWrite {
 /// An own version that a later one replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplacedWrite {
-    pub(crate) table: RecordsRef,
+    pub(crate) table: RecordsRef<MemoryRecords>,
     pub(crate) version: VersionRef,
     /// The write it belonged to, and that write's kind before.
     pub(crate) position: u32,
@@ -191,7 +191,7 @@ impl WriteSet {
     /// replaces.
     pub(in crate::transaction) fn push_paged(
         &mut self,
-        table: RecordsRef,
+        table: RecordsRef<PagedRecords>,
         change: ChangeRef,
         deleted: bool,
         (value, large): (&[u8], Option<LargeRef>),
@@ -281,7 +281,7 @@ impl WriteSet {
     #[inline]
     pub(crate) fn push(
         &mut self,
-        table: RecordsRef,
+        table: RecordsRef<MemoryRecords>,
         rid: Rid,
         version: VersionRef,
         base: Option<Link>,

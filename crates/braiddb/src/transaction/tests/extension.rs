@@ -49,7 +49,7 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
         let pruned = bench.worker.counters().versions_pruned.get();
         assert!(pruned > 4_000, "{pruned} versions were cut out");
         assert_eq!(bench.worker.oldest_begin(), Some(first), "returned values stay until its end");
-        let again = run_now(transaction.get_unnoted(&bench.table, b"key")).unwrap();
+        let again = run_now(transaction.get_unnoted(&bench.table, b"key", true)).unwrap();
         let (found, seen) = again.expect("it is there");
         assert_eq!(found.bytes(), 10_u64.to_le_bytes());
         assert!(matches!(seen, SeenRecord::Others { doomed_by: true, .. }));

@@ -12,7 +12,7 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{IndirectionEntry, NewestVersion, Records, RecordsRef};
+use crate::record::{IndirectionEntry, MemoryRecords, NewestVersion, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
 use crate::transaction::memory::garbage::Garbage;
@@ -96,7 +96,7 @@ impl Drop for Hand {
 }
 
 /// Gives the newest version a log position, so that it may be evicted.
-fn say_logged(table: &Records, rid: Rid) {
+fn say_logged(table: &MemoryRecords, rid: Rid) {
     let IndirectionEntry::Version(head) = table.array().load(rid) else {
         panic!("the record is in memory")
     };
@@ -109,12 +109,12 @@ fn say_logged(table: &Records, rid: Rid) {
 /// Runs `one` and `other` as the two workers of an engine. Each calls the function that it receives
 /// to let the other one continue, and to wait for it.
 fn in_lock_step(
-    one: impl FnOnce(&Hand, &Records, &dyn Fn()) + Send,
-    other: impl FnOnce(&Hand, &Records, &dyn Fn()) + Send,
+    one: impl FnOnce(&Hand, &MemoryRecords, &dyn Fn()) + Send,
+    other: impl FnOnce(&Hand, &MemoryRecords, &dyn Fn()) + Send,
 ) {
     let engine = engine();
     let table = engine.table(TableId(1));
-    let (engine, table) = (&engine, &*table);
+    let (engine, table) = (&engine, table.in_memory().unwrap());
     let ((tell_one, one_told), (tell_other, other_told)) = (channel(), channel());
     std::thread::scope(|scope| {
         let first = scope.spawn(move || {
@@ -201,9 +201,10 @@ fn compaction_follows_no_write_that_is_being_decided() {
     with_limit(PART_SECONDS, |_| {
         let engine = engine();
         let table = engine.table(TableId(1));
+        let table = table.in_memory().unwrap();
         let (hand, rid) = (Hand::new(&engine, 0), Rid::new(0));
-        hand.put(&table, 1);
-        say_logged(&table, rid);
+        hand.put(table, 1);
+        say_logged(table, rid);
         let IndirectionEntry::Version(base) = table.array().load(rid) else {
             panic!("it is in memory")
         };
@@ -242,7 +243,7 @@ fn compaction_follows_no_write_that_is_being_decided() {
         assert!(
             matches!(newest(), NewestVersion::Committed(Link::Version(head), _) if head == written)
         );
-        let superseded = Garbage::Superseded { table: RecordsRef::new(&table), rid, version: base };
+        let superseded = Garbage::Superseded { table: RecordsRef::new(table), rid, version: base };
         hand.worker.garbage.borrow_mut().push(lsn, superseded);
     });
 }

@@ -119,15 +119,11 @@ impl ActiveTransaction {
         let operation = reclaim::enter();
         let reads = self.reads();
         let cursor = reads.with_range(number, |table, low, high| {
-            // SAFETY: tables that an active transaction has used exist.
-            let table = unsafe { table.get() };
-            (table, table.index.cursor(low, high, false))
+            let table = table.in_memory()?;
+            Some((table, table.index().cursor(low, high, false)))
         });
-        let Some((table, mut cursor)) = cursor else { return Ok(()) };
-        if table.paged().is_some() {
-            // Paged tables are certified against the recent commits.
-            return Ok(());
-        }
+        // Paged tables are certified against the recent commits.
+        let Some((table, mut cursor)) = cursor.flatten() else { return Ok(()) };
         let mut entries = Vec::<LeafEntry<'_>>::new();
         while cursor.next_batch(&operation, &mut entries, BATCH).await {
             let Some(left) = most.checked_sub(entries.len()) else {

@@ -164,9 +164,8 @@ impl ActiveTransaction {
         look: impl FnOnce(TableId, &PagedTable, Bound<&[u8]>, Bound<&[u8]>) -> T,
     ) -> Option<T> {
         let shown = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables that an active transaction has used exist.
-            let table = unsafe { table.get() };
-            table.paged().map(|paged| look(table.id, paged, low, high))
+            let table = table.paged()?;
+            Some(look(table.id, table.pages(), low, high))
         });
         shown.flatten()
     }

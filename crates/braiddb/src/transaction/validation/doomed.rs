@@ -3,7 +3,7 @@
 //! instead of at commit.
 
 use crate::reclaim::OperationGuard;
-use crate::record::{Records, SeenVersion};
+use crate::record::{MemoryRecords, Records, SeenVersion};
 use crate::rid::Rid;
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
@@ -41,7 +41,7 @@ impl ActiveTransaction {
     #[inline(always)]
     pub(in crate::transaction) fn is_superseded(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         rid: Rid,
         seen: Option<SeenVersion<'_>>,
         operation: &OperationGuard,
@@ -54,7 +54,7 @@ impl ActiveTransaction {
     #[cold]
     pub(in crate::transaction) fn is_overwritten(
         &self,
-        table: &Records,
+        table: &MemoryRecords,
         rid: Rid,
         operation: &OperationGuard,
     ) -> bool {

@@ -5,7 +5,7 @@ use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::Records;
+use crate::record::MemoryRecords;
 use crate::rid::Rid;
 use crate::sched::run_now;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -113,7 +113,7 @@ impl ActiveTransaction {
     /// Takes π from the transactions that overwrote what this one read, and stamps the reads.
     fn look_at_reads(&self, net: &SafetyNet, bounds: &mut SerialBounds) {
         let (reads, operation) = (self.reads(), reclaim::enter());
-        let mut look = |table: &Records, rid: Rid, read: BoundingRead| {
+        let mut look = |table: &MemoryRecords, rid: Rid, read: BoundingRead| {
             let overwritten = table.overwritten_at(rid, self.view(), bounds.commit, &operation);
             if let Some(commit) = overwritten {
                 bounds.comes_before(net.bound(commit), read);
@@ -138,10 +138,10 @@ impl ActiveTransaction {
         }
         for number in 0..reads.ranges() {
             reads.with_range(number, |table, _, _| {
-                // SAFETY: tables that an active transaction has used exist.
-                let table = unsafe { table.get() };
-                bounds.comes_after(table.latest_reclaimed());
-                table.note_range_reader(bounds.commit);
+                if let Some(table) = table.in_memory() {
+                    bounds.comes_after(table.latest_reclaimed());
+                    table.note_range_reader(bounds.commit);
+                }
             });
         }
     }
@@ -151,14 +151,13 @@ impl ActiveTransaction {
         &self,
         number: usize,
         operation: &OperationGuard,
-        mut each: impl FnMut(&Records, Rid),
+        mut each: impl FnMut(&MemoryRecords, Rid),
     ) {
         let cursor = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables that an active transaction has used exist.
-            let table = unsafe { table.get() };
-            (table, table.index.cursor(low, high, false))
+            let table = table.in_memory()?;
+            Some((table, table.index().cursor(low, high, false)))
         });
-        let Some((table, mut cursor)) = cursor else { return };
+        let Some((table, mut cursor)) = cursor.flatten() else { return };
         let mut entries = Vec::<LeafEntry<'_>>::new();
         while run_now(cursor.next_batch(operation, &mut entries, BATCH)) {
             entries.iter().for_each(|entry| each(table, entry.rid()));

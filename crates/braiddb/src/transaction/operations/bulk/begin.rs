@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::log::LogError;
-use crate::record::{ChangingIndexes, Records};
+use crate::record::{ChangingIndexes, PagedRecords};
 use crate::rid::TableId;
 use crate::sched::{self, WaitCause};
 use crate::sync::{self, clock};
@@ -42,7 +42,7 @@ impl WorkerTransactions {
     /// The reason why the operation does not begin.
     pub(crate) async fn close_gates(
         &self,
-        mut tables: Vec<Arc<Records>>,
+        mut tables: Vec<Arc<PagedRecords>>,
     ) -> Result<BulkGates, CannotBegin> {
         tables.sort_unstable_by_key(|table| table.id);
         tables.dedup_by_key(|table| table.id);
@@ -70,14 +70,14 @@ impl WorkerTransactions {
     /// for long.
     async fn close_all(
         &self,
-        tables: &[Arc<Records>],
+        tables: &[Arc<PagedRecords>],
         gates: &mut BulkGates,
     ) -> Result<bool, CannotBegin> {
         for table in tables {
             if !self.close_gate(table, gates).await? {
                 return Ok(false);
             }
-            let Some(right) = ChangingIndexes::begin(table) else {
+            let Some(right) = ChangingIndexes::begin(&table.clone().into_any()) else {
                 return Err(CannotBegin::IndexBusy(table.name()));
             };
             gates.rights.push(right);
@@ -88,7 +88,9 @@ impl WorkerTransactions {
                 if !index.is_built() {
                     return Err(CannotBegin::IndexBusy(table.name()));
                 }
-                if !self.close_gate(index.entries(), gates).await? {
+                let entries = index.entries().clone().into_paged();
+                let entries = entries.expect("the entries are paged if the table is");
+                if !self.close_gate(&entries, gates).await? {
                     return Ok(false);
                 }
             }
@@ -98,7 +100,7 @@ impl WorkerTransactions {
 
     async fn close_gate(
         &self,
-        table: &Arc<Records>,
+        table: &Arc<PagedRecords>,
         gates: &mut BulkGates,
     ) -> Result<bool, CannotBegin> {
         let is_closed = self.wait_until(|| gate(table).close(), MAX_POLLS).await?;
@@ -151,7 +153,7 @@ impl WorkerTransactions {
     /// holds nothing that others wait for.
     pub(crate) async fn wait_for_gate(&self, table: TableId) {
         let table = self.engine().table(table);
-        let is_open = || table.paged().is_none_or(|paged| !paged.bulk().gate.is_closed());
+        let is_open = || table.paged().is_none_or(|table| !gate(table).is_closed());
         // If the database closes, the next attempt reports it.
         _ = self.wait_until(is_open, MAX_POLLS).await;
     }
@@ -170,7 +172,7 @@ impl WorkerTransactions {
         let name = transaction.name();
         let each = gates.closed.iter().map(|table| BulkTable {
             table: table.clone(),
-            epoch: table.paged().expect("a paged table").bulk().epochs.begin(name),
+            epoch: table.pages().bulk().epochs.begin(name),
             is_written: false,
             covers: false,
             more: 0,
@@ -190,12 +192,12 @@ impl WorkerTransactions {
     }
 }
 
-fn gate(table: &Records) -> &crate::page::BulkGate {
-    &table.paged().expect("a paged table").bulk().gate
+fn gate(table: &PagedRecords) -> &crate::page::BulkGate {
+    &table.pages().bulk().gate
 }
 
 /// Returns whether every snapshot sees the last bulk operation on a table, or nothing remains of
 /// it.
-fn is_settled(table: &Records) -> bool {
-    table.paged().expect("a paged table").bulk().epochs.newest().is_none()
+fn is_settled(table: &PagedRecords) -> bool {
+    table.pages().bulk().epochs.newest().is_none()
 }

@@ -65,7 +65,7 @@ impl ActiveTransaction {
         intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
         let _step = ExclusiveStep::wait(self).await;
-        let found = self.get_unnoted(table, key).await?;
+        let found = self.get_unnoted(table, key, true).await?;
         let old = found.as_ref().map(|(found, _)| found.bytes());
         let intent = match self.for_stored(table, intent, old) {
             Ok(intent) => intent,

@@ -20,7 +20,6 @@ mod write;
 
 pub(crate) use begin::CannotBegin;
 
-use crate::page::PagedTable;
 use crate::record::{Records, RecordsRef};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
@@ -34,22 +33,19 @@ impl ActiveTransaction {
         epochs.iter().find(|(id, _)| *id == table.id).map(|(_, epoch)| *epoch)
     }
 
-    /// Registers the transaction as an ordinary writer of a paged table.
+    /// Registers the transaction as an ordinary writer of a table, if it is paged.
     ///
     /// # Errors
     /// `BulkUnderWay`; the transaction must then abort, and may be retried.
     #[inline]
-    pub(in crate::transaction) fn join(
-        &self,
-        table: &Records,
-        paged: &PagedTable,
-    ) -> Result<(), OperationError> {
+    pub(in crate::transaction) fn join(&self, table: &Records) -> Result<(), OperationError> {
+        let Some(table) = table.paged() else { return Ok(()) };
         let joined = &mut *self.joined().borrow_mut();
         let reference = RecordsRef::new(table);
         if joined.contains(&reference) {
             return Ok(());
         }
-        if !paged.bulk().gate.join(self.worker().number()) {
+        if !table.pages().bulk().gate.join(self.worker().number()) {
             self.set_conflict(Conflict::Bulk);
             return Err(self.refused_for_bulk(table));
         }

@@ -2,9 +2,9 @@
 
 use super::ActiveTransaction;
 use crate::log::Lsn;
-use crate::page::{BulkWriteRefusal, BulkWriteResult, LatchedLeaf, PagedTable};
+use crate::page::{BulkWriteRefusal, BulkWriteResult, LatchedLeaf};
 use crate::reclaim::OperationGuard;
-use crate::record::Records;
+use crate::record::{PagedRecords, Records};
 use crate::transaction::context::durability_level::Durability;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::write_intent::WriteIntent;
@@ -17,8 +17,8 @@ impl ActiveTransaction {
     /// Nothing of the write is done in that case; the caller may repeat it.
     pub(in crate::transaction::operations) fn write_bulk(
         &self,
-        table: &Records,
-        (paged, leaf): (&PagedTable, LatchedLeaf<'_>),
+        table: &PagedRecords,
+        leaf: LatchedLeaf<'_>,
         key: &[u8],
         (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         epoch: u64,
@@ -31,11 +31,10 @@ impl ActiveTransaction {
             existed = exists;
             intent.applies(exists)
         };
-        match paged.write_bulk(leaf, key, value, epoch, self.view(), operation, applies)? {
+        match table.pages().write_bulk(leaf, key, value, epoch, self.view(), operation, applies)? {
             BulkWriteResult::Done { gone, covers } => {
                 if let Some(gone) = gone {
-                    let values = paged.large().expect("the table stores large values").clone();
-                    self.worker().discard(values, gone);
+                    self.worker().discard_of(table, gone);
                 }
                 self.note_bulk_write(table, key, intent, (existed, covers));
                 draft.inspect(|draft| draft.set_written(true));

@@ -3,11 +3,12 @@
 
 use std::ops::Bound;
 
-use super::keys::{check_entry, keys_of};
+use super::keys::keys_of;
 use crate::record::{Records, Secondary};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::{IndexError, OperationError};
 use crate::transaction::context::write_intent::WriteIntent;
+use crate::transaction::operations::paged::check_fits;
 use crate::transaction::operations::scan_bounds::ScanBounds;
 use crate::types::KeyBuffer;
 
@@ -74,7 +75,7 @@ impl ActiveTransaction {
         primary: &[u8],
     ) -> Result<(), OperationError> {
         let (entries, key) = (index.entries(), index.entry_key(part, primary));
-        check_entry(index, &key)?;
+        check_fits(entries, &key)?;
         let value = index.entry_value(primary);
         if !index.is_unique() {
             if !self.contains(entries, &key).await? {

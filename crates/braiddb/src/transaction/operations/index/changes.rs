@@ -17,7 +17,7 @@
 //! would insert the key for the old record cannot both commit (first updater wins).
 //!
 //! The entries of a paged table's index are paged too. If a page to write is not resident, this
-//! write is undone without suspension (`transaction/operations/paged_nonblocking.rs`). Then all
+//! write is undone without suspension (`transaction/operations/paged.rs`). Then all
 //! pages known to be needed together are loaded (`page/resident_set.rs`), and the write starts
 //! over.
 
@@ -31,7 +31,9 @@ use crate::log::Lsn;
 use crate::page::{HeldPages, PageNeeds, WouldSuspend};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{InstallBase, InstallRefusal, NotReady, Records, RecordsRef, Secondary};
+use crate::record::{
+    InstallBase, InstallRefusal, MemoryRecords, NotReady, Records, RecordsRef, Secondary, TableKind,
+};
 use crate::sched::{self, Interleaved, WaitCause, run_now};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
@@ -41,6 +43,7 @@ use crate::transaction::operations::paged::{cell_bytes, check_fits};
 use crate::transaction::operations::write_attempt::{
     FetchedValues, SeenBytes, VisibleRecord, WriteAttempt, WriteWait, all_prefetched, would_suspend,
 };
+use crate::transaction::sets::read_set::ReadPoint;
 
 /// The action on an index entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +81,7 @@ impl ActiveTransaction {
             }
             let mut fetched = FetchedValues::default();
             let draft = match table.paged() {
-                Some(paged) if !is_bulk => self.draft(paged, intent.value()).await?,
+                Some(table) if !is_bulk => self.draft(table.pages(), intent.value()).await?,
                 _ => None,
             };
             let what = (intent, draft.as_ref());
@@ -118,7 +121,7 @@ impl ActiveTransaction {
                     Err(WriteWait::Undecided) => sched::yield_now(WaitCause::Undecided).await,
                     Err(WriteWait::Interrupted(why)) => {
                         let paged = table.paged().expect("a paged table's pages");
-                        held = Some(self.hold_pages(paged, &mut needs, &why).await?);
+                        held = Some(self.hold_pages(paged.pages(), &mut needs, &why).await?);
                     }
                     Err(WriteWait::Large(paged, large, then)) => {
                         // Freed before more memory is requested.
@@ -152,26 +155,17 @@ impl ActiveTransaction {
     ) -> WriteAttempt<'t, bool> {
         // All gates are joined before anything is written.
         let mut tables = iter::once(table).chain(indexes.iter().map(|index| &**index.entries()));
-        let joined = tables
-            .try_for_each(|table| table.paged().map_or(Ok(()), |paged| self.join(table, paged)));
-        let fits = || table.paged().map_or(Ok(()), |paged| check_fits(paged, key));
-        if let Err(error) = joined.and_then(|()| fits()) {
+        let joined = tables.try_for_each(|table| self.join(table));
+        if let Err(error) = joined.and_then(|()| check_fits(table, key)) {
             return Ok(Err(error));
         }
-        if let Some(paged) = table.paged() {
-            // Prefetches the path, and splits the leaf if it lacks room.
-            if !are_held && let Err(why) = paged.latch(key, cell_bytes((intent, draft))).await {
+        if !are_held {
+            sched::count_steps(1).await;
+            if let Err(why) = prefetch_path(table, key, cell_bytes((intent, draft))).await {
                 return would_suspend(why);
             }
         }
         let operation = reclaim::enter();
-        if !are_held {
-            sched::count_steps(1).await;
-        }
-        if table.paged().is_none() {
-            // Only prefetches what is read below.
-            _ = table.look_up(key, &operation).await;
-        }
         if indexes.is_empty()
             && matches!(intent, WriteIntent::Put(_))
             && !self.has_moved_on_from(begin)
@@ -206,7 +200,7 @@ impl ActiveTransaction {
         if !are_held && !changes.is_empty() {
             let prefetches = changes.iter().map(|change| {
                 let value = change.index.entry_value(key);
-                prefetch_entry_path(change.index.entries(), &change.entry, value)
+                prefetch_path(change.index.entries(), &change.entry, Some(value.len()))
             });
             if let Err(answer) = all_prefetched(Interleaved::new(prefetches).await) {
                 return answer;
@@ -232,12 +226,16 @@ impl ActiveTransaction {
     where
         Self: 'o,
     {
-        if let Some(paged) = table.paged() {
-            return self.see_on_page(paged, key, fetched, operation);
-        }
-        let absent = VisibleRecord { value: None, rid: None, location: (None, None, None) };
+        let table = match table.kind() {
+            TableKind::Memory(table) => table,
+            TableKind::Paged(table) => {
+                return self.see_on_page(table.pages(), key, fetched, operation);
+            }
+        };
+        let absent = VisibleRecord { value: None, point: None, location: (None, None, None) };
         let Ok(rid) = table.look_up_now(key, operation) else { return Ok(absent) };
         // SAFETY: the transaction is active while the caller runs, which borrows it.
+        let point = Some(ReadPoint::new(table, rid));
         match table.find_now(rid, self.view(), operation) {
             Ok(seen) => {
                 let value = self.note(seen);
@@ -245,11 +243,7 @@ impl ActiveTransaction {
                 // active.
                 let value = value.map(|value| unsafe { NonNull::from(value).as_ref() });
                 let location = (value.map(|value| NonNull::from(value).cast()), None, None);
-                Ok(VisibleRecord {
-                    value: value.map(SeenBytes::Borrowed),
-                    rid: Some(rid),
-                    location,
-                })
+                Ok(VisibleRecord { value: value.map(SeenBytes::Borrowed), point, location })
             }
             Err(NotReady::Undecided) => Err(WriteWait::Undecided),
             Err(NotReady::InLog(location)) => {
@@ -258,17 +252,16 @@ impl ActiveTransaction {
                 };
                 self.note_lsn(location.lsn());
                 let (value, location) = (SeenBytes::Borrowed(value), (None, Some(location), None));
-                Ok(VisibleRecord { value: Some(value), rid: Some(rid), location })
+                Ok(VisibleRecord { value: Some(value), point, location })
             }
         }
     }
 
     /// Adds the view of a record to the read set.
     fn note_sight(&self, table: &Records, key: &[u8], sight: &VisibleRecord<'_>) {
-        match (sight.rid, &sight.value) {
-            _ if table.paged().is_some() => self.note_key(table, key),
-            (Some(rid), Some(_)) => self.note_record(table, rid, key),
-            _ => self.note_absence(table, key),
+        match sight.point {
+            Some(point) if sight.value.is_some() => self.note_point(point, key),
+            _ => self.note_key(table, key),
         }
     }
 
@@ -377,9 +370,9 @@ impl ActiveTransaction {
         operation: &OperationGuard,
     ) -> WriteAttempt<'t, ()> {
         let entries: &'t Records = change.index.entries();
-        let there = match entries.paged() {
-            Some(paged) => self.is_there_now(entries, paged, &change.entry, operation)?,
-            None => self.is_there(entries, &change.entry, operation),
+        let there = match entries.kind() {
+            TableKind::Memory(entries) => self.is_there(entries, &change.entry, operation),
+            TableKind::Paged(entries) => self.is_there_now(entries, &change.entry, operation)?,
         };
         Ok(there.and_then(|there| {
             if !there {
@@ -392,7 +385,7 @@ impl ActiveTransaction {
     /// Returns whether a record exists for a writer; if it does, adds it to the read set.
     fn is_there(
         &self,
-        entries: &Records,
+        entries: &MemoryRecords,
         key: &[u8],
         operation: &OperationGuard,
     ) -> Result<bool, OperationError> {
@@ -458,30 +451,32 @@ impl ActiveTransaction {
         keep: u32,
         operation: &OperationGuard,
     ) -> WriteAttempt<'t, bool> {
-        let Some(paged) = table.paged() else {
+        let Some(table) = table.paged() else {
             return Ok(run_now(self.write_record(table, key, what.0)));
         };
-        if let Err(error) = check_fits(paged, key).and_then(|()| self.join(table, paged)) {
+        if let Err(error) = check_fits(table, key).and_then(|()| self.join(table)) {
             return Ok(Err(error));
         }
-        match paged.latch_now(key, cell_bytes(what)) {
-            Ok(leaf) => Ok(self.write_on_leaf(table, (paged, leaf), key, what, keep, operation)),
+        match table.pages().latch_now(key, cell_bytes(what)) {
+            Ok(leaf) => Ok(self.write_on_leaf(table, leaf, key, what, keep, operation)),
             Err(why) => would_suspend(why),
         }
     }
 }
 
-/// Prefetches the path to an entry into the processor's caches.
-async fn prefetch_entry_path(
-    entries: &Records,
+/// Prefetches the path to a record into the processor's caches. Splits its leaf on a page if that
+/// lacks room for a cell of this many bytes.
+async fn prefetch_path(
+    table: &Records,
     key: &[u8],
-    value: &[u8],
+    bytes: Option<usize>,
 ) -> Result<(), WouldSuspend> {
-    if let Some(paged) = entries.paged() {
-        return paged.latch(key, Some(value.len())).await.map(drop);
+    match table.kind() {
+        TableKind::Memory(table) => {
+            let operation = reclaim::enter();
+            _ = table.look_up(key, &operation).await;
+            Ok(())
+        }
+        TableKind::Paged(table) => table.pages().latch(key, bytes).await.map(drop),
     }
-    let operation = reclaim::enter();
-    // Only prefetches what the write reads.
-    _ = entries.look_up(key, &operation).await;
-    Ok(())
 }

@@ -109,7 +109,7 @@ impl ActiveTransaction {
         let (part, rest) = split_entry(index, entry)?;
         let primary = if index.is_unique() { value } else { rest };
         // Includes an expired record.
-        let record = self.get_unnoted(table, primary).await?;
+        let record = self.get_unnoted(table, primary, true).await?;
         let found = match &record {
             None => false,
             Some((record, _)) => {

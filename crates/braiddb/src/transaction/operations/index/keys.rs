@@ -3,7 +3,6 @@
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
-use crate::index::MAX_KEY_BYTES;
 use crate::record::{Records, Secondary};
 use crate::sched::{Panic, contain};
 use crate::transaction::context::error::{IndexError, OperationError, UniqueViolation};
@@ -56,24 +55,12 @@ pub(in crate::transaction) fn changes<'i>(
                 }
             };
             let entry = index.entry_key(part.expect("peeked"), key);
-            check_entry(index, &entry)?;
+            // Its value is empty or a record's key, which always fits.
+            check_fits(index.entries(), &entry)?;
             changes.push(IndexKeyChange { index, entry, gained });
         }
     }
     Ok(changes)
-}
-
-/// Checks that the key of an entry is not too long. Its value is empty or a record's key, which
-/// always fits.
-///
-/// # Errors
-/// `KeyTooLong`, `TooLongForPage`.
-pub(super) fn check_entry(index: &Secondary, entry: &[u8]) -> Result<(), OperationError> {
-    match index.entries().paged() {
-        Some(paged) => check_fits(paged, entry),
-        None if entry.len() > MAX_KEY_BYTES => Err(OperationError::KeyTooLong(entry.len())),
-        None => Ok(()),
-    }
 }
 
 /// The index keys of a record, given its stored value, encoded as parts of tuples, in order.
