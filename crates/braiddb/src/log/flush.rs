@@ -11,6 +11,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::block::HEADER_BYTES;
 use super::extent::BlockPurpose;
@@ -79,6 +80,8 @@ pub(crate) struct FlushTurn {
     pub(crate) extended: bool,
     /// A flush waits only for a few instructions of another worker. The turn must be repeated soon.
     pub(crate) pending: bool,
+    /// An extension may have been withheld until then.
+    pub(crate) paused_until: Option<Instant>,
 }
 
 impl LogDisk {
@@ -128,9 +131,9 @@ impl LogDisk {
         device: &mut dyn Device,
         wanted: bool,
     ) -> FlushTurn {
-        let mut pending = false;
+        let (mut pending, mut paused_until) = (false, None);
         if self.poison.get().is_none() {
-            self.prepare(space, flush, device);
+            paused_until = self.prepare(space, flush, device);
             // Runs after the preparation: a flush that waited for it is continued here.
             if self.leader.is_due(space, &self.segments.prepared, wanted) {
                 pending = self.flush(space, padder, flush, device);
@@ -143,23 +146,29 @@ impl LogDisk {
         let advanced = durable > flush.seen_durable || news;
         (flush.seen_durable, flush.seen_poison) = (durable, failed);
         flush.seen_events = events;
-        FlushTurn { in_flight: flush.outstanding > 0, advanced, news, extended, pending }
+        let in_flight = flush.outstanding > 0;
+        FlushTurn { in_flight, advanced, news, extended, pending, paused_until }
     }
 
-    fn prepare(&self, space: &Space<LogTracker>, flush: &mut FlushState, device: &mut dyn Device) {
+    /// Prepares space. Returns the end of the pause for which an extension may have been withheld.
+    fn prepare(
+        &self,
+        space: &Space<LogTracker>,
+        flush: &mut FlushState,
+        device: &mut dyn Device,
+    ) -> Option<Instant> {
         let before = device.outstanding();
         // Relaxed: set before the workers started.
         let started = Lsn(self.started.load(Ordering::Relaxed));
         let tail = space.tail();
         let submitted = self.leader.submitted();
-        match self.segments.prepare(&mut flush.preparation, device, started, submitted, tail) {
-            Ok(prepared) => {
-                self.counters.segments_created.add(prepared.segments);
-                self.counters.segments_reused.add(prepared.reused);
-            }
-            Err(error) => self.fail(error),
-        }
+        let prepared =
+            self.segments.prepare(&mut flush.preparation, device, started, submitted, tail);
         flush.outstanding += device.outstanding() - before;
+        let prepared = prepared.map_err(|error| self.fail(error)).ok()?;
+        self.counters.segments_created.add(prepared.segments);
+        self.counters.segments_reused.add(prepared.reused);
+        prepared.paused_until
     }
 
     /// Starts a flush if possible. Returns `true` if the attempt must be repeated soon.

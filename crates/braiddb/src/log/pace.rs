@@ -2,27 +2,24 @@
 //!
 //! If writers log faster than checkpoints and compaction free segments, the log grows without
 //! bound, most of all on a busy machine. So the engine sets a pause while that lasts. Commits that
-//! need the next extension wait for it, as they do on a slow disk. Deletions, which free space, and
-//! the engine's own blocks do not wait. A pause ends by itself, so no task can wait forever.
+//! need the next extension wait for it, as they do on a slow disk. Extensions for deletions, which
+//! free space, and for the engine's own blocks neither wait nor prolong the pause.
 //!
-//! Invariant: after an extension was withheld, `next_attempt` returns a time until one was allowed.
-//! So no worker sleeps longer than that while a commit waits for the extension.
+//! Invariant: a pause ends by itself, and each worker that withholds an extension takes a turn then.
+//! So no task waits forever.
 
 use std::time::{Duration, Instant};
 
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use super::extent::BlockPurpose;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, clock};
-
-/// Minimum time until a withheld extension is tried again.
-const MIN_DELAY: Duration = Duration::from_millis(1);
 
 /// The pause between extensions for changes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     pause_micros: AtomicU64,
-    /// The time of the last extension.
+    /// The time of the last extension for changes.
     last: Mutex<Option<Instant>>,
-    withheld: AtomicBool,
 }
 
 impl Pace {
@@ -37,34 +34,23 @@ impl Pace {
     }
 
     /// Notes an extension.
-    pub(super) fn note_extension(&self) {
-        *self.last.lock() = Some(clock::now());
-    }
-
-    /// Returns whether an extension for changes must wait, if one is due.
-    pub(super) fn withholds(&self, is_due: bool) -> bool {
-        let withheld = is_due && self.end_of_pause().is_some_and(|end| end > clock::now());
-        // Relaxed, both: a worker that waits for the extension calls this in its turns, and then
-        // reads what it or another worker has stored.
-        if self.withheld.load(Ordering::Relaxed) != withheld {
-            self.withheld.store(withheld, Ordering::Relaxed);
+    pub(super) fn note_extension(&self, purpose: BlockPurpose) {
+        if purpose == BlockPurpose::Change {
+            *self.last.lock() = Some(clock::now());
         }
-        withheld
     }
 
-    /// Returns when a withheld extension must be tried again.
-    pub(super) fn next_attempt(&self) -> Option<Instant> {
-        // Relaxed: see `allows_extension`.
-        let withheld = self.withheld.load(Ordering::Relaxed);
-        withheld.then(|| {
-            let soon = clock::now() + MIN_DELAY;
-            self.end_of_pause().map_or(soon, |end| end.max(soon))
-        })
-    }
-
-    fn end_of_pause(&self) -> Option<Instant> {
+    /// Returns the end of the current pause, if it lies in the future.
+    #[inline]
+    pub(super) fn paused_until(&self) -> Option<Instant> {
         // Relaxed: see `set`.
         let micros = self.pause_micros.load(Ordering::Relaxed);
-        if micros == 0 { None } else { Some((*self.last.lock())? + Duration::from_micros(micros)) }
+        if micros == 0 { None } else { self.end_of_pause(Duration::from_micros(micros)) }
+    }
+
+    #[cold]
+    fn end_of_pause(&self, pause: Duration) -> Option<Instant> {
+        let end = (*self.last.lock())? + pause;
+        (end > clock::now()).then_some(end)
     }
 }

@@ -11,6 +11,7 @@
 //! blocks only below it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::extent::{BlockPurpose, DueExtension};
 use super::segment::Segments;
@@ -119,16 +120,18 @@ impl Segments {
         submitted: Lsn,
         tail: Lsn,
     ) -> Result<PreparationResult, LogError> {
-        let mut prepared = PreparationResult::default();
+        let paused_until = self.paused_until();
+        let mut prepared = PreparationResult { paused_until, ..PreparationResult::default() };
+        let is_paused = paused_until.is_some();
         let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, MAX_PREPARED_BYTES);
         loop {
             match state.take() {
                 None => {
-                    if !self.prepared.begin(|| self.next_step(tail, ahead).is_some()) {
+                    if !self.prepared.begin(|| self.next_step(tail, ahead, is_paused).is_some()) {
                         return Ok(prepared);
                     }
                     // A second check: the previous preparer may have done it in between.
-                    *state = match self.next_step(tail, ahead) {
+                    *state = match self.next_step(tail, ahead, is_paused) {
                         Some(PreparationStep::Extend(due)) => self.extend(due, device),
                         Some(PreparationStep::MakeReady) => {
                             self.begin_ready(device, submitted, tail)
@@ -153,15 +156,22 @@ impl Segments {
         }
     }
 
-    fn next_step(&self, tail: Lsn, ahead: u64) -> Option<PreparationStep> {
+    /// Returns the end of the current pause of extensions for changes. Without space on the disk, an
+    /// extension takes no space from others, and upkeep must learn that it fails.
+    fn paused_until(&self) -> Option<Instant> {
+        let has_room =
+            || !self.extent.is_withdrawn() && !self.extent.is_short() && !self.is_disk_tight();
+        self.pace.paused_until().filter(|_| has_room())
+    }
+
+    /// Returns the next step. While `is_paused`, that is no extension for changes.
+    fn next_step(&self, tail: Lsn, ahead: u64, is_paused: bool) -> Option<PreparationStep> {
         let prepared = self.prepared.end();
         let unready = prepared.0 < tail.0 + ahead && prepared < self.extent.end();
         // A small log should not take the space of a segment long before it needs it.
         let ahead_on_disk = ahead.min(self.count() as u64 * self.segment_bytes() / 8);
-        let due = self.extent.due(tail, ahead_on_disk);
-        let is_for_changes = due.is_some_and(|due| due.purpose == BlockPurpose::Change);
-        let withheld = self.pace.withholds(is_for_changes);
-        match due.filter(|_| !withheld) {
+        let waits = |due: &DueExtension| is_paused && due.purpose == BlockPurpose::Change;
+        match self.extent.due(tail, ahead_on_disk).filter(|due| !waits(due)) {
             // Flushes may wait for unprepared space, but no transaction waits for an extension
             // without demand.
             Some(due) if due.demanded || !unready => Some(PreparationStep::Extend(due)),
@@ -355,7 +365,7 @@ impl Segments {
                 prepared.segments += 1;
                 prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
-                self.pace.note_extension();
+                self.pace.note_extension(due.purpose);
                 self.extent.extend(self.end(), due.purpose);
                 Ok(None)
             }
@@ -367,7 +377,7 @@ impl Segments {
             }
             PreparationStage::LengthInHeader { to, due, .. } => {
                 self.set_end(to);
-                self.pace.note_extension();
+                self.pace.note_extension(due.purpose);
                 self.extent.extend(to, due.purpose);
                 Ok(None)
             }
@@ -393,6 +403,8 @@ pub(super) struct PreparationResult {
     pub(super) segments: u64,
     /// Segments among these with a reused file.
     pub(super) reused: u64,
+    /// The end of the pause for which an extension may have been withheld.
+    pub(super) paused_until: Option<Instant>,
 }
 
 /// Returns `bytes` zeros, at most one piece, in memory shared by all preparations.

@@ -24,8 +24,8 @@ use crate::io::{File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::Ordering;
 
 /// Minimum number of segments for which a segment is reserved for compaction. With fewer segments,
-/// of which the last one is usually empty, compaction can hardly free space.
-const MIN_SEGMENTS: usize = 5;
+/// compaction cannot free space.
+const MIN_SEGMENTS: usize = 4;
 
 /// An excess up to this factor is kept, because it will soon be needed again.
 pub(super) const EXTRA_SEGMENTS: u64 = 2;

@@ -1,7 +1,7 @@
 //! The write-ahead log: its parts together, and the operations on it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::block::block_bytes;
 use super::cold::ColdStore;
@@ -267,11 +267,6 @@ impl Log {
         if let Some(disk) = &self.disk {
             disk.segments.pace.set(pause);
         }
-    }
-
-    /// Returns when an extension that was withheld must be tried again.
-    pub(crate) fn next_extension(&self) -> Option<Instant> {
-        self.disk.as_ref()?.segments.pace.next_attempt()
     }
 
     /// On a nearly full disk, returns the bytes of log after which upkeep should try again to free

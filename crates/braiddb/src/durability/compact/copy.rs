@@ -112,6 +112,7 @@ async fn copy(
         let bytes = block_bytes(some.iter().map(|(_, record)| record));
         worker.wait_for_space(bytes, BlockPurpose::Upkeep).await?;
         log_block(worker, some, moving)?;
+        worker.engine().checkpoints.note_copied(bytes as u64);
         sched::yield_now(WaitCause::Memory).await;
     }
     Ok(())

@@ -55,9 +55,13 @@ impl WorkerDriver {
     }
 
     /// Flushes what is due, or everything if `wanted`. Wakes the workers whose transactions wait
-    /// for what became durable. Returns whether to repeat the turn soon.
-    fn flush(&mut self, device: &mut dyn Device, wanted: bool) -> bool {
+    /// for what became durable. Returns whether to repeat the turn soon, and when at the latest.
+    fn flush(&mut self, device: &mut dyn Device, wanted: bool) -> (bool, Option<Instant>) {
         let engine = self.worker.engine();
+        if engine.durability != Durability::Volatile {
+            let pause = engine.checkpoints.pause_of_writers(engine.log.tail());
+            engine.log.pause_between_extensions(pause);
+        }
         let turn = engine.log.turn(&mut self.flush, device, wanted);
         if turn.advanced {
             let failed = engine.log.poisoned().is_some();
@@ -84,7 +88,7 @@ impl WorkerDriver {
                 }
             }
         }
-        turn.pending
+        (turn.pending, turn.paused_until)
     }
 
     /// Publishes the begin stamps of this worker's transactions. Later transactions of this worker
@@ -120,7 +124,6 @@ impl WorkerDriver {
         if engine.durability != Durability::Volatile {
             engine.follow_dirty_pages();
             let checkpoints = &engine.checkpoints;
-            engine.log.pause_between_extensions(checkpoints.pause_of_writers(tail));
             if checkpoints.take_requested() || checkpoints.take_due(tail, engine.log.upkeep_step())
             {
                 self.handles.get(self.worker.number()).give(engine.housekeeping.checkpoint_job());
@@ -173,7 +176,7 @@ impl Driver for WorkerDriver {
         // for that.
         let wanted =
             waits || engine.durability == Durability::Relaxed || engine.bulk_sweeps.is_waiting();
-        let pending = self.flush(device, wanted);
+        let (pending, paused_until) = self.flush(device, wanted);
         let (more, housekeeping_due) = self.collect(idle);
         let admitted = self.worker.reads.unblock(idle) | self.worker.unblock_large_writes(idle);
         let waits = !self.worker.commits.borrow().is_empty();
@@ -191,8 +194,7 @@ impl Driver for WorkerDriver {
         let busy = pending || more || admitted;
         let memory_due = if busy { None } else { self.worker.return_free_memory() };
         let timer_due = self.worker.timers.earliest();
-        let log_due = if waits { self.worker.engine().log.next_extension() } else { None };
-        let due = [garbage_due, housekeeping_due, memory_due, timer_due, log_due];
+        let due = [garbage_due, housekeeping_due, memory_due, timer_due, paused_until];
         let deadline = due.into_iter().flatten().min();
         Turn { busy, waits, deadline }
     }

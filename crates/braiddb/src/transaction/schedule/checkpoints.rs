@@ -57,6 +57,8 @@ pub(crate) struct Checkpoints {
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
     newest: AtomicU64,
     newest_bytes: AtomicU64,
+    /// Bytes of copies that compaction has logged since the newest checkpoint.
+    copied: AtomicU64,
     /// Set once all tables are listed.
     listed: AtomicBool,
     /// Set when the database is closing; no long work may begin then.
@@ -99,6 +101,7 @@ impl Checkpoints {
             waiting: Mutex::default(),
             newest: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             parts: Mutex::default(),
@@ -125,13 +128,22 @@ impl Checkpoints {
     /// running checkpoint or compaction. While that waits for active transactions, a pause would
     /// not help it.
     pub(in crate::transaction) fn pause_of_writers(&self, tail: Lsn) -> Duration {
-        let interval = self.interval();
-        let excess = tail.0.saturating_sub(self.newest().0).saturating_sub(2 * interval);
-        if excess == 0 || !self.is_in_progress() || self.are_blocked() {
+        // Much less than the minimum is one extension of the log.
+        let interval = self.interval().max(MIN_INTERVAL_BYTES);
+        // Relaxed: a hint.
+        let by_engine = self.newest().0 + self.copied.load(Ordering::Relaxed);
+        let excess = tail.0.saturating_sub(by_engine).saturating_sub(2 * interval);
+        if excess == 0 || !self.is_in_progress() || self.are_blocked() || self.stopping() {
             return Duration::ZERO;
         }
-        let pause = PAUSE_PER_INTERVAL.mul_f64(excess as f64 / interval.max(1) as f64);
+        let pause = PAUSE_PER_INTERVAL.mul_f64(excess as f64 / interval as f64);
         if self.grace_period().is_some() { Duration::ZERO } else { pause.min(MAX_PAUSE) }
+    }
+
+    /// Notes that a compaction has logged `bytes` of copies.
+    pub(crate) fn note_copied(&self, bytes: u64) {
+        // Relaxed: a hint.
+        self.copied.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Registers, until the result is dropped, a transaction that is logged in parts. Must be
@@ -357,6 +369,7 @@ impl Checkpoints {
         // Relaxed: a statistic, and a hint to `take_due`.
         self.newest.store(lsn.0, Ordering::Relaxed);
         self.newest_bytes.store(bytes, Ordering::Relaxed);
+        self.copied.store(0, Ordering::Relaxed);
         self.begun_at.store(lsn.0, Ordering::Relaxed);
         let interval = data_bytes.max(MIN_INTERVAL_BYTES).min(self.max_interval).max(paged_bytes);
         self.interval.store(interval, Ordering::Relaxed);
@@ -438,6 +451,9 @@ mod tests {
         checkpoints.note_grace_period();
         assert_eq!(pause(8, 0), Duration::ZERO, "the compaction waits for transactions");
         checkpoints.note_grace_period();
+        checkpoints.note_copied(6 * interval);
+        assert_eq!(pause(8, 0), Duration::ZERO, "the compaction has logged much of that");
+        assert_eq!(pause(9, 0), PAUSE_PER_INTERVAL);
         drop(running);
         let _blocked = checkpoints.block().unwrap();
         assert_eq!(pause(8, 0), Duration::ZERO, "no checkpoint may run");
