@@ -320,7 +320,10 @@ fn a_snapshot_does_not_delay_checkpoints() {
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = create_table(&db, "records", false);
         put_all(&db, &table, 0..20, &[200; 5000]);
+        // Whole segments that only the snapshot sees.
+        put_all(&db, &table, 20..200, &[200; 5000]);
         let snapshot = block_on(db.snapshot()).unwrap();
+        put_all(&db, &table, 20..200, &[1]);
         // Segments full of dead records, and many times the bytes after which a checkpoint is due.
         for round in 0..40 {
             put_all(&db, &table, 0..20, &[round; 5000]);
