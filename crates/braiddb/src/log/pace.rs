@@ -2,11 +2,11 @@
 //!
 //! If writers log faster than checkpoints and compaction free segments, the log grows without
 //! bound, most of all on a busy machine. So the engine sets a pause while that lasts. Commits that
-//! need the next extension wait for it, as they do on a slow disk. Extensions for deletions, which
-//! free space, and for the engine's own blocks neither wait nor prolong the pause.
+//! need the next extension wait for it. Extensions for deletions, which free space, and for the
+//! engine's own blocks neither wait nor prolong the pause.
 //!
-//! Invariant: a pause ends by itself, and each worker that withholds an extension takes a turn then.
-//! So no task waits forever.
+//! Invariant: a pause has a maximum length, and each worker that withholds an extension takes a turn
+//! at the end of the pause. So no task waits forever.
 
 use std::time::{Duration, Instant};
 

@@ -243,8 +243,8 @@ fn visits_copy_few_bytes_beside_records_from_the_log() {
     });
 }
 
-/// The count waits for the log, and the rollback happens meanwhile. It counts nothing that was
-/// undone, and all records whose deletion was undone.
+/// While a count waits for the log, its transaction rolls back. The count includes no undone insert,
+/// and every record with an undone deletion.
 #[test]
 fn a_count_beside_a_rollback_counts_the_records_that_are_left() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -253,7 +253,7 @@ fn a_count_beside_a_rollback_counts_the_records_that_are_left() {
         let path = directory.path();
         let db = Database::open(path, options()).unwrap().watched();
         let fill = async move |tx: &Transaction| {
-            // Whether a record has expired is known once it was read.
+            // The count must read a record to know whether it has expired.
             let expiring = TableOptions::default().ttl(Duration::from_hours(1000));
             let table = tx.create_table_with("records", expiring).await?;
             for key in 0..RECORDS {

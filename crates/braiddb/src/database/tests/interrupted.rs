@@ -171,7 +171,8 @@ fn check_load_freed(disk: &SimulatedDisk, seed: u64, after_crash: bool) {
     }
     let stats = db.stats();
     let checkpoint = stats.lsn.checkpoint;
-    // Those from the checkpoint on, and one ahead. A file may have the name of an earlier segment.
+    // The log needs the segments from the checkpoint to the tail, and one ahead. A file may have the
+    // name of an earlier segment.
     let needed = stats.lsn.tail / SEGMENT_BYTES - checkpoint / SEGMENT_BYTES + 2;
     // Two segments contain rows of the catalog and the earlier records.
     let files = segments(disk).len() as u64;
