@@ -215,10 +215,14 @@ mod planted {
 
     #[test]
     fn deferred_work_that_is_not_retried_after_a_checkpoint_refuses_deletions() {
+        // About every third of these seeds needs the retry.
         let (with, without) = with_and_without(Bug::DeferredWorkNotRetried, || {
-            std::panic::catch_unwind(|| cycles(4000, TableOptions::default().paged(), 6, 1))
+            (0..12).find(|seed| {
+                let run = || cycles(2000, TableOptions::default().paged(), 3, *seed);
+                std::panic::catch_unwind(run).is_err()
+            })
         });
-        assert!(with.is_err(), "{with:?}");
-        assert!(without.is_ok());
+        assert!(with.is_some());
+        assert_eq!(without, None);
     }
 }

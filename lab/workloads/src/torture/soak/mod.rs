@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use braiddb::stats::WorkerStats;
 use braiddb::{Database, Options, Tuning};
 use serde::Serialize;
 
@@ -156,8 +157,9 @@ impl<'c> Soak<'c> {
     fn life(&self, dir: &Path, life: u64, quantities: &mut AllSeries) -> Result<()> {
         let begin = Instant::now();
         let db = Database::open(dir, self.options()).context("opening the database")?;
-        let opening = begin.elapsed().as_millis() as u64;
-        quantities.note(self.seconds(), ("opening", Unit::Milliseconds), opening, None);
+        let opening = begin.elapsed().as_micros() as u64;
+        quantities.note(self.seconds(), ("opening", Unit::Microseconds), opening, None);
+        let log_of_earlier_lives = db.stats().log.disk_bytes;
         let tables = Tables::open(&db)?;
         tables.check(&db).context("after opening")?;
         let part = self.time / LIVES as u32;
@@ -177,7 +179,7 @@ impl<'c> Soak<'c> {
                 && !running.iter().any(|client| client.is_finished())
             {
                 std::thread::sleep(self.interval());
-                read = self.read(&db, dir, &clients, quantities);
+                read = self.read(&db, dir, log_of_earlier_lives, &clients, quantities);
             }
             clients.stop.store(true, Ordering::SeqCst);
             let ended = running.map(|client| client.join().expect("a client does not panic"));
@@ -199,7 +201,8 @@ impl<'c> Soak<'c> {
         Options::default()
             .workers(self.command.workers)
             .memory_budget(Some(MEMORY_BUDGET))
-            .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES))
+            // Only traced workers measure processor time.
+            .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).trace(1))
     }
 
     fn interval(&self) -> Duration {
@@ -210,11 +213,13 @@ impl<'c> Soak<'c> {
         self.begin.elapsed().as_secs_f64()
     }
 
-    /// Reads every quantity.
+    /// Reads every quantity. `log_of_earlier_lives` is the size of the log in bytes when the database
+    /// was opened.
     fn read(
         &self,
         db: &Database,
         dir: &Path,
+        log_of_earlier_lives: u64,
         progress: &Progress,
         quantities: &mut AllSeries,
     ) -> Result<()> {
@@ -225,9 +230,12 @@ impl<'c> Soak<'c> {
         let mut note = |name, unit, value, bound| quantities.note(at, (name, unit), value, bound);
         let logged_before = progress.logged_before_snapshots.load(Ordering::SeqCst);
         let kept_for_snapshots = stats.log.bytes_written.saturating_sub(logged_before);
+        // The first compaction frees the segments that were kept for a snapshot of an earlier life.
+        let freed = stats.log.segments_freed * SEGMENT_BYTES;
+        let kept = kept_for_snapshots + log_of_earlier_lives.saturating_sub(freed);
         for Quantity { name, value, mut bound } in load.quantities(&stats, &disk) {
             if name == bounds::DISK {
-                bound = bound.map(|bound| bound + kept_for_snapshots);
+                bound = bound.map(|bound| bound + kept);
             }
             let unit = match name {
                 bounds::DISK | bounds::RESERVE => Unit::Disk,
@@ -246,9 +254,13 @@ impl<'c> Soak<'c> {
         let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
         let most = disk.files + OTHER_DESCRIPTORS;
         note("descriptors", Unit::Count, descriptors, Some(most));
-        let stretch = stats.workers.iter().map(|worker| worker.longest_stretch).max();
-        let stretch = stretch.unwrap_or_default().as_millis() as u64;
-        note("longest stretch", Unit::Milliseconds, stretch, None);
+        let longest = |of: fn(&WorkerStats) -> Duration| {
+            stats.workers.iter().map(of).max().unwrap_or_default().as_micros() as u64
+        };
+        let wall = longest(|worker| worker.longest_stretch);
+        note("longest stretch", Unit::Microseconds, wall, None);
+        let cpu = longest(|worker| worker.longest_cpu_stretch);
+        note("longest stretch of processor time", Unit::Microseconds, cpu, None);
         let usable = self.usable.load(Ordering::SeqCst);
         note("usable of a small disk", Unit::Disk, usable, None);
         Ok(())

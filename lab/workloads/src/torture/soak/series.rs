@@ -20,18 +20,18 @@ pub(super) enum Unit {
     /// Bytes of memory.
     Memory,
     Count,
-    Milliseconds,
+    Microseconds,
 }
 
 impl Unit {
-    const ALL: [Self; 4] = [Self::Disk, Self::Memory, Self::Count, Self::Milliseconds];
+    const ALL: [Self; 4] = [Self::Disk, Self::Memory, Self::Count, Self::Microseconds];
 
     fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
             Self::Memory => "memory",
             Self::Count => "counts",
-            Self::Milliseconds => "times",
+            Self::Microseconds => "times",
         }
     }
 
@@ -39,7 +39,7 @@ impl Unit {
         match self {
             Self::Disk | Self::Memory => "bytes",
             Self::Count => "number",
-            Self::Milliseconds => "ms",
+            Self::Microseconds => "µs",
         }
     }
 
@@ -47,7 +47,7 @@ impl Unit {
         match self {
             Self::Disk | Self::Memory => number::bytes(value),
             Self::Count => number::grouped(value),
-            Self::Milliseconds => number::nanoseconds(value * 1_000_000),
+            Self::Microseconds => number::nanoseconds(value * 1000),
         }
     }
 }
