@@ -101,6 +101,7 @@ impl ActiveTransaction {
                     // SAFETY: the value is in the transaction's copies.
                     return Ok(Some((unsafe { FoundValue::lasting(self, value) }, seen)));
                 }
+                None if record.provenance.own => return Ok(None),
                 None => {
                     self.note_key(table, key);
                     if doomed_by {

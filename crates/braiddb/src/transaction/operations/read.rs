@@ -200,7 +200,11 @@ impl ActiveTransaction {
                 _ if self.has_moved_on_from(begin) => continue,
                 Ok(seen) => {
                     let doomed_by = self.is_superseded(table, rid, seen, &operation);
+                    let own = seen.is_some_and(SeenVersion::is_own);
                     let Some(value) = self.note(seen) else {
+                        if own {
+                            return Ok(None);
+                        }
                         if doomed_by && self.extend() {
                             continue;
                         }
@@ -210,7 +214,6 @@ impl ActiveTransaction {
                         }
                         return Ok(None);
                     };
-                    let own = seen.is_some_and(SeenVersion::is_own);
                     self.remember(table, key, rid);
                     let value = (NonNull::from(value), own);
                     // SAFETY: found under the guard, and seen by this transaction.

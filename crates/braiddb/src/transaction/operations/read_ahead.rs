@@ -1,6 +1,6 @@
 //! Read-ahead: a scan reads neighboring log records in one piece, and more beyond them.
 //!
-//! MemoryRecords that were written in key order are adjacent in the log, so a scan over evicted records
+//! Records that were written in key order are adjacent in the log, so a scan over evicted records
 //! meets contiguous spans of the log. Each span is read in one piece of at most [`MAX_SPAN_BYTES`], and
 //! admitted like any other read. While each batch continues where the last one ended, the scan
 //! reads more than the batch needs, twice as much each time. The extra span is kept, instead of

@@ -263,23 +263,21 @@ impl ActiveTransaction {
             {
                 self.note_lsn(lsn);
             }
-            match (intent, base.is_tombstone()) {
-                (WriteIntent::Insert(_), false) => {
-                    let own = matches!(base, InstallBase::Own(_));
-                    if !own && !is_planted(Bug::RefusedInsertNotNoted) {
-                        self.note_record(table, rid, key);
-                    }
-                    return Ok(Err(OperationError::KeyExists));
+            let refused = match (intent, base.is_tombstone()) {
+                (WriteIntent::Insert(_), false) => Some(Err(OperationError::KeyExists)),
+                (WriteIntent::Update(_), true) => Some(Err(OperationError::KeyNotFound)),
+                (WriteIntent::Delete, true) => Some(Ok(false)),
+                _ => None,
+            };
+            if let Some(refused) = refused {
+                // The transaction's own version says nothing about other transactions.
+                match base {
+                    InstallBase::Own(_) => {}
+                    _ if base.is_tombstone() => self.note_absence(table, key),
+                    _ if is_planted(Bug::RefusedInsertNotNoted) => {}
+                    _ => self.note_record(table, rid, key),
                 }
-                (WriteIntent::Update(_), true) => {
-                    self.note_absence(table, key);
-                    return Ok(Err(OperationError::KeyNotFound));
-                }
-                (WriteIntent::Delete, true) => {
-                    self.note_absence(table, key);
-                    return Ok(Ok(false));
-                }
-                _ => {}
+                return Ok(refused);
             }
             if let Err(error) = self.check_not_doomed() {
                 return Ok(Err(error));

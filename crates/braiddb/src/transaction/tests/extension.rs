@@ -59,3 +59,24 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
         assert!(matches!(told, Err(OperationError::NotSerializable(_))));
     });
 }
+
+/// The answers depend only on the transaction's own write, so nothing is certified for them.
+#[test]
+fn reads_and_refused_writes_after_an_own_deletion_note_nothing() {
+    with_limit(PART_SECONDS, |_| {
+        let bench = Bench::new();
+        put(&bench, 0);
+        let transaction = bench.worker.begin_as(TransactionMode::Serializable).unwrap();
+        let write = |intent| run_now(transaction.write(&bench.table, b"key", intent, None));
+        assert!(write(WriteIntent::Delete).unwrap());
+        let noted = transaction.reads().len();
+        assert!(run_now(transaction.get(&bench.table, b"key")).unwrap().is_none());
+        assert!(!run_now(transaction.contains(&bench.table, b"key")).unwrap());
+        assert!(!write(WriteIntent::Delete).unwrap());
+        assert!(matches!(write(WriteIntent::Update(b"")), Err(OperationError::KeyNotFound)));
+        assert_eq!(transaction.reads().len(), noted);
+        assert!(run_now(transaction.get(&bench.table, b"absent")).unwrap().is_none());
+        assert_eq!(transaction.reads().len(), noted + 1);
+        run_now(transaction.commit()).unwrap();
+    });
+}

@@ -234,7 +234,6 @@ impl ActiveTransaction {
         };
         let absent = VisibleRecord { value: None, point: None, location: (None, None, None) };
         let Ok(rid) = table.look_up_now(key, operation) else { return Ok(absent) };
-        // SAFETY: the transaction is active while the caller runs, which borrows it.
         let point = Some(ReadPoint::new(table, rid));
         match table.find_now(rid, self.view(), operation) {
             Ok(seen) => {
