@@ -93,7 +93,8 @@ pub(crate) struct RecordScan<'tx> {
     /// The first key of a record that was superseded since the transaction began, until the
     /// transaction is notified.
     pub(in crate::transaction) doomed: Option<KeyBuffer>,
-    /// Set once the caller knows that no record follows.
+    /// Set once the range must be certified as a whole: the caller knows that no record follows, or
+    /// knows one that a rollback made the scan forget.
     ended: bool,
     /// Number of the transaction's rollbacks now, and at the last read.
     savepoints: &'tx Savepoints,
@@ -406,6 +407,8 @@ impl<'tx> RecordScan<'tx> {
     /// that the undone writes had deleted may follow it.
     #[cold]
     fn forget_ready(&mut self) {
+        // The caller knows a record that was not passed. Its range is not trimmed before it.
+        self.ended |= self.looked.get() && self.is_ready();
         self.clear_ready();
         self.doomed = None;
         match (&mut self.cursor, &self.passed) {
