@@ -77,6 +77,7 @@ pub enum Bug {
     OrphanDropped,
     DirtyPagesNotFollowed,
     DeferredWorkNotRetried,
+    PausedWorkerNotWoken,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.

@@ -204,6 +204,13 @@ impl Extent {
         (self.workers + 1) * self.common_bytes() + PADDING_BYTES
     }
 
+    /// Returns whether a block for a purpose waits for an extension.
+    pub(super) fn is_demanded(&self, purpose: BlockPurpose) -> bool {
+        // Relaxed: ordered by the fence in `PreparedSpace::finish`, see `demand`.
+        let demand = self.demands[purpose as usize].load(Ordering::Relaxed);
+        !self.allows(demand, purpose)
+    }
+
     /// Demands an extension in which a block for a purpose can end at `end`.
     pub(super) fn demand(&self, end: u64, purpose: BlockPurpose) {
         // Relaxed: ordered by the fence.
@@ -216,12 +223,8 @@ impl Extent {
     /// Returns the extension that is due, if any: to meet a demand, or so that `ahead` bytes exist
     /// after the tail.
     pub(super) fn due(&self, tail: Lsn, ahead: u64) -> Option<DueExtension> {
-        let demanded = |purpose: &BlockPurpose| {
-            // Relaxed: ordered by the fence in `PreparedSpace::finish`, see `demand`.
-            let demand = self.demands[*purpose as usize].load(Ordering::Relaxed);
-            !self.allows(demand, *purpose)
-        };
-        if let Some(purpose) = BlockPurpose::ALL.into_iter().rev().find(demanded) {
+        let mut purposes = BlockPurpose::ALL.into_iter().rev();
+        if let Some(purpose) = purposes.find(|purpose| self.is_demanded(*purpose)) {
             return Some(DueExtension { purpose, demanded: true, ahead: 0 });
         }
         let purpose = BlockPurpose::Change;

@@ -1,4 +1,4 @@
-//! Pace of the log: a pause between extensions for changes.
+//! Pace of the log: a pause after each extension for changes.
 //!
 //! If writers log faster than checkpoints and compaction free segments, the log grows without
 //! bound, most of all on a busy machine. So the engine sets a pause while that lasts. Commits that
@@ -10,20 +10,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::extent::BlockPurpose;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, clock};
+
+/// Bytes of log after which the whole pause is made; after fewer it is shorter. The usual size of a
+/// segment.
+const PACED_BYTES: u64 = 16 << 20;
 
 /// The pause between extensions for changes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     pause_micros: AtomicU64,
-    /// The time of the last extension for changes.
-    last: Mutex<Option<Instant>>,
+    /// The time of the last extension for changes, and its bytes.
+    last: Mutex<Option<(Instant, u64)>>,
 }
 
 impl Pace {
-    /// Sets the pause, which applies from the last extension on.
+    /// Sets the pause after 16 MiB, which applies from the last extension on.
     #[inline]
     pub(super) fn set(&self, pause: Duration) {
         let micros = pause.as_micros() as u64;
@@ -33,11 +36,9 @@ impl Pace {
         }
     }
 
-    /// Notes an extension.
-    pub(super) fn note_extension(&self, purpose: BlockPurpose) {
-        if purpose == BlockPurpose::Change {
-            *self.last.lock() = Some(clock::now());
-        }
+    /// Notes that changes can use `bytes` more.
+    pub(super) fn note_extension(&self, bytes: u64) {
+        *self.last.lock() = Some((clock::now(), bytes));
     }
 
     /// Returns the end of the current pause, if it lies in the future.
@@ -50,7 +51,8 @@ impl Pace {
 
     #[cold]
     fn end_of_pause(&self, pause: Duration) -> Option<Instant> {
-        let end = (*self.last.lock())? + pause;
+        let (at, bytes) = (*self.last.lock())?;
+        let end = at + pause.mul_f64((bytes as f64 / PACED_BYTES as f64).min(1.0));
         (end > clock::now()).then_some(end)
     }
 }

@@ -120,7 +120,7 @@ impl Segments {
         submitted: Lsn,
         tail: Lsn,
     ) -> Result<PreparationResult, LogError> {
-        let paused_until = self.paused_until();
+        let paused_until = self.pace.paused_until();
         let mut prepared = PreparationResult { paused_until, ..PreparationResult::default() };
         let is_paused = paused_until.is_some();
         let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, MAX_PREPARED_BYTES);
@@ -132,7 +132,7 @@ impl Segments {
                     }
                     // A second check: the previous preparer may have done it in between.
                     *state = match self.next_step(tail, ahead, is_paused) {
-                        Some(PreparationStep::Extend(due)) => self.extend(due, device),
+                        Some(PreparationStep::Extend(due)) => self.extend(due, is_paused, device),
                         Some(PreparationStep::MakeReady) => {
                             self.begin_ready(device, submitted, tail)
                         }
@@ -156,12 +156,10 @@ impl Segments {
         }
     }
 
-    /// Returns the end of the current pause of extensions for changes. Without space on the disk, an
-    /// extension takes no space from others, and upkeep must learn that it fails.
-    fn paused_until(&self) -> Option<Instant> {
-        let has_room =
-            || !self.extent.is_withdrawn() && !self.extent.is_short() && !self.is_disk_tight();
-        self.pace.paused_until().filter(|_| has_room())
+    /// Returns whether the disk has space for an extension. Without it, a pause is no use, and upkeep
+    /// must learn that the extension fails.
+    fn has_room(&self) -> bool {
+        !self.extent.is_withdrawn() && !self.extent.is_short() && !self.is_disk_tight()
     }
 
     /// Returns the next step. While `is_paused`, that is no extension for changes.
@@ -170,7 +168,9 @@ impl Segments {
         let unready = prepared.0 < tail.0 + ahead && prepared < self.extent.end();
         // A small log should not take the space of a segment long before it needs it.
         let ahead_on_disk = ahead.min(self.count() as u64 * self.segment_bytes() / 8);
-        let waits = |due: &DueExtension| is_paused && due.purpose == BlockPurpose::Change;
+        let waits = |due: &DueExtension| {
+            is_paused && due.purpose == BlockPurpose::Change && self.has_room()
+        };
         match self.extent.due(tail, ahead_on_disk).filter(|due| !waits(due)) {
             // Flushes may wait for unprepared space, but no transaction waits for an extension
             // without demand.
@@ -180,8 +180,13 @@ impl Segments {
     }
 
     /// Starts an extension of the log. Returns `None` if it is already complete, or failed.
-    fn extend(&self, due: DueExtension, device: &mut dyn Device) -> Option<Preparation> {
-        match self.addition(due) {
+    fn extend(
+        &self,
+        due: DueExtension,
+        is_paused: bool,
+        device: &mut dyn Device,
+    ) -> Option<Preparation> {
+        match self.addition(due, is_paused) {
             Ok(Some(LogAddition::Length(file, to))) => {
                 device.submit(Operation::Sync { file: file.clone() }, PREPARE_TOKEN);
                 Preparation::new(PreparationStage::Length { to, file, due }, 1)
@@ -203,8 +208,13 @@ impl Segments {
         }
     }
 
-    /// Returns the extension to make; `None` if none is necessary, or none may be made yet.
-    fn addition(&self, due: DueExtension) -> Result<Option<LogAddition>, LogError> {
+    /// Returns the extension to make; `None` if none is necessary, or none may be made yet. While
+    /// `is_paused`, changes get no share of an extension for deletions.
+    fn addition(
+        &self,
+        due: DueExtension,
+        is_paused: bool,
+    ) -> Result<Option<LogAddition>, LogError> {
         let upkeep = due.purpose == BlockPurpose::Upkeep;
         if !upkeep {
             // The reserve comes first, so that the log never takes the space needed to recover from
@@ -212,11 +222,12 @@ impl Segments {
             let bytes = if self.spares.count() > 0 { 0 } else { self.next_bytes() };
             let (held, deletes) = (self.hold_reserve(), due.purpose == BlockPurpose::Deletion);
             let admitted = match &held {
+                Ok(()) if deletes && is_paused => BlockPurpose::Deletion,
                 Ok(()) => BlockPurpose::Change,
                 Err(_) if deletes && self.has_room_beside_upkeep(0) => BlockPurpose::Deletion,
                 Err(_) => return held.map(|()| None),
             };
-            if self.extent.share(admitted) {
+            if self.paced(|| self.extent.share(admitted)) {
                 return Ok(None);
             }
             // A complete reserve covers an extension for deletions too.
@@ -250,6 +261,17 @@ impl Segments {
             Err(error) if upkeep && error.is_full() && self.lend_reserve() => make().map(Some),
             made => made.map(Some),
         }
+    }
+
+    /// Makes space usable. The pause begins if changes get some and no larger block waits for more.
+    fn paced<R>(&self, extend: impl FnOnce() -> R) -> R {
+        let before = self.extent.limit(BlockPurpose::Change);
+        let result = extend();
+        let bytes = self.extent.limit(BlockPurpose::Change).saturating_sub(before);
+        if bytes > 0 && !self.extent.is_demanded(BlockPurpose::Change) {
+            self.pace.note_extension(bytes);
+        }
+        result
     }
 
     /// Returns whether the disk is nearly full once the reserve is complete.
@@ -365,8 +387,7 @@ impl Segments {
                 prepared.segments += 1;
                 prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
-                self.pace.note_extension(due.purpose);
-                self.extent.extend(self.end(), due.purpose);
+                self.paced(|| self.extent.extend(self.end(), due.purpose));
                 Ok(None)
             }
             PreparationStage::Length { to, file, due } => {
@@ -377,8 +398,7 @@ impl Segments {
             }
             PreparationStage::LengthInHeader { to, due, .. } => {
                 self.set_end(to);
-                self.pace.note_extension(due.purpose);
-                self.extent.extend(to, due.purpose);
+                self.paced(|| self.extent.extend(to, due.purpose));
                 Ok(None)
             }
             PreparationStage::Zeros { at, to, file } if at < to => {

@@ -261,7 +261,7 @@ impl Log {
         self.disk.as_ref().is_some_and(|disk| disk.segments.extent.is_stalled())
     }
 
-    /// Sets the pause between extensions of the log for changes; zero if it grows as needed.
+    /// Sets the pause after extensions of the log by 16 MiB for changes; zero if it grows as needed.
     #[inline]
     pub(crate) fn pause_between_extensions(&self, pause: Duration) {
         if let Some(disk) = &self.disk {

@@ -16,6 +16,7 @@ mod page_checkpoints;
 mod paged_deep;
 mod paged_disk;
 mod paged_large;
+mod pauses;
 #[path = "../../../tests/common/polls.rs"]
 mod polls;
 mod read_only;

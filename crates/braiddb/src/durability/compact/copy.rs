@@ -111,8 +111,8 @@ async fn copy(
         let some = rest.split_off_mut(..count).expect("at most the remaining number");
         let bytes = block_bytes(some.iter().map(|(_, record)| record));
         worker.wait_for_space(bytes, BlockPurpose::Upkeep).await?;
-        log_block(worker, some, moving)?;
-        worker.engine().checkpoints.note_copied(bytes as u64);
+        let logged = log_block(worker, some, moving)?;
+        worker.engine().checkpoints.note_copied(logged as u64);
         sched::yield_now(WaitCause::Memory).await;
     }
     Ok(())
@@ -126,13 +126,13 @@ fn block_bytes<'r>(records: impl Iterator<Item = &'r RecordView<'r>>) -> usize {
     log::block_bytes(records.map(logged_bytes).sum())
 }
 
-/// Logs a block of copies of those records that are still the newest versions. The caller has
-/// waited for room.
+/// Logs a block of copies of those records that are still the newest versions, and returns its
+/// bytes. The caller has waited for room.
 fn log_block(
     worker: &Rc<WorkerTransactions>,
     records: &mut [(&mut &mut RecordToMove, RecordView<'_>)],
     moving: &mut CompactionState,
-) -> Result<(), OperationError> {
+) -> Result<usize, OperationError> {
     let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let all_bytes = block_bytes(records.iter().map(|(_, record)| record));
@@ -169,5 +169,5 @@ fn log_block(
         }
     }
     transaction.end_uncounted();
-    Ok(())
+    Ok(bytes)
 }

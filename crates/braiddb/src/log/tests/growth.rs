@@ -284,10 +284,12 @@ fn a_small_disk_has_small_segments() {
     });
 }
 
-/// While writers must wait, the log grows for the engine's own blocks, which do not prolong the
-/// pause.
+/// While changes must wait, the log grows for deletions and the engine's own blocks. These do not
+/// prolong the pause, and changes cannot use their space.
 #[test]
 fn a_pause_delays_extensions_for_changes() {
+    /// After an extension by a small segment: more than an hour.
+    const LONG: Duration = Duration::from_secs(1 << 20);
     with_limit(PART_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let mut bench = Bench::open(directory.path()).unwrap();
@@ -301,7 +303,7 @@ fn a_pause_delays_extensions_for_changes() {
                 bench.flush();
             }
         };
-        bench.log.pause_between_extensions(Duration::from_secs(3600));
+        bench.log.pause_between_extensions(LONG);
         fill(&mut bench, BlockPurpose::Change);
         bench.log.demand(bytes, BlockPurpose::Change);
         for _ in 0..100 {
@@ -309,16 +311,22 @@ fn a_pause_delays_extensions_for_changes() {
         }
         assert!(!bench.log.admits(bytes, BlockPurpose::Change), "the pause has not ended");
         let end = bench.step().paused_until;
-        for _ in 0..3 {
-            fill(&mut bench, BlockPurpose::Upkeep);
-            bench.log.demand(bytes, BlockPurpose::Upkeep);
-            while !bench.log.admits(bytes, BlockPurpose::Upkeep) {
+        for purpose in [BlockPurpose::Upkeep, BlockPurpose::Deletion, BlockPurpose::Upkeep] {
+            fill(&mut bench, purpose);
+            bench.log.demand(bytes, purpose);
+            while !bench.log.admits(bytes, purpose) {
                 bench.step();
             }
+            assert_eq!(bench.step().paused_until, end);
+            assert!(!bench.log.admits(bytes, BlockPurpose::Change), "after {purpose:?}");
         }
-        assert_eq!(bench.step().paused_until, end);
-        assert!(!bench.log.admits(bytes, BlockPurpose::Change));
-        bench.log.pause_between_extensions(Duration::from_millis(1));
+        // Changes first use the space that was made for the others. Then they wait again.
+        bench.log.pause_between_extensions(Duration::ZERO);
         bench.admit(bytes);
+        bench.log.pause_between_extensions(LONG);
+        fill(&mut bench, BlockPurpose::Change);
+        bench.log.demand(bytes, BlockPurpose::Change);
+        (0..100).for_each(|_| _ = bench.step());
+        assert!(!bench.log.admits(bytes, BlockPurpose::Change), "a pause follows");
     });
 }

@@ -88,7 +88,8 @@ impl WorkerDriver {
                 }
             }
         }
-        (turn.pending, turn.paused_until)
+        let is_lost = is_planted(Bug::PausedWorkerNotWoken);
+        (turn.pending, turn.paused_until.filter(|_| !is_lost))
     }
 
     /// Publishes the begin stamps of this worker's transactions. Later transactions of this worker
@@ -129,20 +130,14 @@ impl WorkerDriver {
                 self.handles.get(self.worker.number()).give(engine.housekeeping.checkpoint_job());
             }
         }
-        let (roll_back, rollback_at) = self.worker.deferred_rollback_job();
-        if let Some(job) = roll_back {
-            self.handles.get(self.worker.number()).give(job);
-        }
-        let (discard, discard_at) = self.worker.discard_job();
-        if let Some(job) = discard {
-            self.handles.get(self.worker.number()).give(job);
-        }
-        if let Some(job) = self.worker.bulk_sweep_job() {
-            self.handles.get(self.worker.number()).give(job);
-        }
-        let (tidy, tidy_at) = self.worker.leaf_cleanup_job();
-        if let Some(job) = tidy {
-            self.handles.get(self.worker.number()).give(job);
+        let mut due = [eviction.at, shrinking.at].into_iter().flatten().min();
+        let deferred =
+            [worker.deferred_rollback_job(), worker.discard_job(), worker.leaf_cleanup_job()];
+        for (job, at) in deferred.into_iter().chain([(worker.bulk_sweep_job(), None)]) {
+            if let Some(job) = job {
+                self.handles.get(worker.number()).give(job);
+            }
+            due = due.into_iter().chain(at).min();
         }
         let mut sweep_at = engine.sweeps.due_at();
         if sweep_at.is_some() {
@@ -161,8 +156,7 @@ impl WorkerDriver {
         }
         let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        let due = [eviction.at, shrinking.at, rollback_at, discard_at, tidy_at, sweep_at];
-        let due = due.into_iter().flatten().min();
+        let due = due.into_iter().chain(sweep_at).min();
         let is_behind = self.participation.is_behind();
         (ends_left || is_behind || garbage_left || eviction.at_once || shrinking.at_once, due)
     }

@@ -24,10 +24,13 @@ const MIN_INTERVAL_BYTES: u64 = 64 << 20;
 /// logged after it was due.
 const MAX_WRITES: u64 = 8;
 
-/// Pause between extensions of the log for each interval that was logged beyond two, and its
-/// maximum.
+/// Pause after 16 MiB of log for each interval that was logged beyond two, and its maximum. At 16 MiB
+/// a second, writers leave a disk most of its speed. A longer pause would not be safe: a commit that
+/// waits keeps other writers from its records, and these try again for a few seconds only.
 const PAUSE_PER_INTERVAL: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(4);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// The mark from which writers are measured is not set.
+const NO_MARK: u64 = u64::MAX;
 
 /// The state of a database's checkpoints.
 #[derive(Debug)]
@@ -59,6 +62,8 @@ pub(crate) struct Checkpoints {
     newest_bytes: AtomicU64,
     /// Bytes of copies that compaction has logged since the newest checkpoint.
     copied: AtomicU64,
+    /// The log's tail when the running checkpoint or compaction could first make progress.
+    running_from: AtomicU64,
     /// Set once all tables are listed.
     listed: AtomicBool,
     /// Set when the database is closing; no long work may begin then.
@@ -102,6 +107,7 @@ impl Checkpoints {
             newest: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
             copied: AtomicU64::new(0),
+            running_from: AtomicU64::new(NO_MARK),
             listed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             parts: Mutex::default(),
@@ -124,20 +130,30 @@ impl Checkpoints {
         (1 + more).min(MAX_WRITES) as usize
     }
 
-    /// Returns the pause between extensions of the log for changes: zero, unless writers outrun the
-    /// running checkpoint or compaction. While that waits for active transactions, a pause would
-    /// not help it.
-    pub(in crate::transaction) fn pause_of_writers(&self, tail: Lsn) -> Duration {
-        // Much less than the minimum is one extension of the log.
-        let interval = self.interval().max(MIN_INTERVAL_BYTES);
-        // Relaxed: a hint.
-        let by_engine = self.newest().0 + self.copied.load(Ordering::Relaxed);
-        let excess = tail.0.saturating_sub(by_engine).saturating_sub(2 * interval);
-        if excess == 0 || !self.is_in_progress() || self.are_blocked() || self.stopping() {
+    /// Returns the pause of writers after 16 MiB of log: zero, unless they outrun the running
+    /// checkpoint or compaction. A pause would not help while that waits for active transactions.
+    /// Writers do not count as faster because no checkpoint could run for a time.
+    pub(crate) fn pause_of_writers(&self, tail: Lsn) -> Duration {
+        let runs = self.is_in_progress()
+            && !self.are_blocked()
+            && !self.stopping()
+            && self.grace_period().is_none();
+        // Relaxed, both: hints.
+        let mut from = self.running_from.load(Ordering::Relaxed);
+        if runs != (from != NO_MARK) {
+            from = if runs { tail.0 } else { NO_MARK };
+            self.running_from.store(from, Ordering::Relaxed);
+        }
+        if !runs {
             return Duration::ZERO;
         }
-        let pause = PAUSE_PER_INTERVAL.mul_f64(excess as f64 / interval as f64);
-        if self.grace_period().is_some() { Duration::ZERO } else { pause.min(MAX_PAUSE) }
+        // Much less than the minimum is one extension of the log.
+        let interval = self.interval().max(MIN_INTERVAL_BYTES);
+        let begin = self.newest().0.max(from.saturating_sub(interval));
+        // Relaxed: a hint.
+        let by_engine = begin + self.copied.load(Ordering::Relaxed);
+        let excess = tail.0.saturating_sub(by_engine).saturating_sub(2 * interval);
+        PAUSE_PER_INTERVAL.mul_f64(excess as f64 / interval as f64).min(MAX_PAUSE)
     }
 
     /// Notes that a compaction has logged `bytes` of copies.
@@ -439,24 +455,29 @@ mod tests {
     fn writers_pause_while_they_outrun_a_checkpoint() {
         let checkpoints = Checkpoints::new(1 << 30);
         let interval = MIN_INTERVAL_BYTES;
-        checkpoints.note(Lsn(4096), 100, 0, 0);
-        let pause = |intervals: u64, more: u64| {
-            checkpoints.pause_of_writers(Lsn(4096 + intervals * interval + more))
+        let pause = |halves: u64| {
+            checkpoints.pause_of_writers(Lsn(4096 + halves * interval / 2)).as_secs_f64()
         };
-        assert_eq!(pause(8, 0), Duration::ZERO, "no checkpoint is running");
+        checkpoints.note(Lsn(4096), 100, 0, 0);
+        assert_eq!(pause(100), 0.0, "no checkpoint is running");
         let running = checkpoints.begin().unwrap();
-        assert_eq!(pause(2, 0), Duration::ZERO);
-        assert_eq!(pause(2, interval / 2), PAUSE_PER_INTERVAL / 2);
-        assert_eq!(pause(100, 0), MAX_PAUSE);
+        assert_eq!([2, 4, 5, 100].map(pause), [0.0, 0.0, 0.5, 1.0]);
+        checkpoints.note_copied(3 * interval);
+        assert_eq!(pause(11), 0.5, "the compaction has logged much of that");
         checkpoints.note_grace_period();
-        assert_eq!(pause(8, 0), Duration::ZERO, "the compaction waits for transactions");
+        assert_eq!(pause(100), 0.0, "the compaction waits for transactions");
         checkpoints.note_grace_period();
-        checkpoints.note_copied(6 * interval);
-        assert_eq!(pause(8, 0), Duration::ZERO, "the compaction has logged much of that");
-        assert_eq!(pause(9, 0), PAUSE_PER_INTERVAL);
+        assert_eq!(pause(100), 0.0, "it could not run before");
+        checkpoints.note(Lsn(4096), 100, 0, 0);
         drop(running);
-        let _blocked = checkpoints.block().unwrap();
-        assert_eq!(pause(8, 0), Duration::ZERO, "no checkpoint may run");
+        assert_eq!(pause(100), 0.0);
+        let blocked = checkpoints.block().unwrap();
+        assert_eq!([0, 100].map(pause), [0.0; 2], "no checkpoint may run");
+        drop(blocked);
+        let _running = checkpoints.begin().unwrap();
+        assert_eq!([100, 102, 103].map(pause), [0.0, 0.0, 0.5]);
+        checkpoints.stop();
+        assert_eq!(pause(200), 0.0, "the database is closing");
     }
 
     #[test]
