@@ -1,5 +1,7 @@
 //! Visibility in a transaction whose snapshot was extended.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 
@@ -78,5 +80,30 @@ fn reads_and_refused_writes_after_an_own_deletion_note_nothing() {
         assert!(run_now(transaction.get(&bench.table, b"absent")).unwrap().is_none());
         assert_eq!(transaction.reads().len(), noted + 1);
         run_now(transaction.commit()).unwrap();
+    });
+}
+
+/// The caller has seen the record without passing it. A rollback makes the scan read it again, which
+/// fails.
+#[test]
+fn a_known_record_that_a_scan_forgets_is_certified() {
+    with_limit(PART_SECONDS, |_| {
+        let bench = Bench::new();
+        put(&bench, 0);
+        let transaction = bench.worker.begin_as(TransactionMode::Serializable).unwrap();
+        run_now(transaction.write(&bench.table, b"other", WriteIntent::Put(b""), None)).unwrap();
+        let savepoint = transaction.savepoint();
+        let bounds = ScanBounds { low: Unbounded, high: Unbounded };
+        let mut scan = transaction.scan(&bench.table, bounds);
+        assert!(run_now(scan.next()).unwrap());
+        assert_eq!(scan.current().map(|(key, _)| key), Some(&b"key"[..]));
+        run_now(transaction.rollback_to(savepoint)).unwrap();
+        bench.worker.engine().planted_panic.plant(PanicPoint::Scan);
+        let read_again = catch_unwind(AssertUnwindSafe(|| run_now(scan.next())));
+        assert!(read_again.is_err());
+        drop(scan);
+        put(&bench, 1);
+        let committed = run_now(transaction.commit());
+        assert!(matches!(committed, Err(OperationError::NotSerializable(_))));
     });
 }
