@@ -1,6 +1,7 @@
-//! Tables at the engine level (MosaicDB §2.1, CoroBase §2). A table has an index from keys to
-//! record ids and an indirection array from record ids to version chains. This layer also
-//! implements the reading and extension of chains (first updater wins).
+//! Tables at the engine level (MosaicDB §2.1, CoroBase §2). A table in memory has an index from keys
+//! to record ids and an indirection array from record ids to version chains; a paged table has
+//! [pages](crate::page). This layer also implements the reading and extension of chains (first
+//! updater wins).
 
 #[cfg(feature = "experiment")]
 mod access;

@@ -521,8 +521,7 @@ impl Deref for PagedRecords {
 
 /// A table by address. A table exists until its engine is dropped, or until the aborting transaction
 /// that created it has ended, or, if it is dropped, until nothing that has its address is left
-/// (`transaction/context/tables.rs`).
-/// So a transaction need not count its references to them.
+/// (`transaction/context/tables.rs`). So a transaction need not count its references to tables.
 #[derive(Debug)]
 pub(crate) struct RecordsRef<T = Records>(NonNull<T>);
 
