@@ -130,24 +130,25 @@ impl WorkerDriver {
                 self.handles.get(self.worker.number()).give(engine.housekeeping.checkpoint_job());
             }
         }
-        let mut due = [eviction.at, shrinking.at].into_iter().flatten().min();
-        let deferred =
-            [worker.deferred_rollback_job(), worker.discard_job(), worker.leaf_cleanup_job()];
-        for (job, at) in deferred.into_iter().chain([(worker.bulk_sweep_job(), None)]) {
+        let give = |job: Option<_>| {
             if let Some(job) = job {
                 self.handles.get(worker.number()).give(job);
             }
-            due = due.into_iter().chain(at).min();
-        }
+        };
+        let (job, rollback_at) = worker.deferred_rollback_job();
+        give(job);
+        let (job, discard_at) = worker.discard_job();
+        give(job);
+        let (job, tidy_at) = worker.leaf_cleanup_job();
+        give(job);
+        give(worker.bulk_sweep_job());
         let mut sweep_at = engine.sweeps.due_at();
         if sweep_at.is_some() {
             if engine.checkpoints.stopping() {
                 sweep_at = None;
             } else if sweep_at <= Some(clock::now()) {
                 sweep_at = None;
-                if engine.sweeps.take() {
-                    self.handles.get(self.worker.number()).give(sweep::job());
-                }
+                give(engine.sweeps.take().then(sweep::job));
             }
         }
         self.worker.release_grace_period_waiters();
@@ -156,7 +157,8 @@ impl WorkerDriver {
         }
         let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        let due = due.into_iter().chain(sweep_at).min();
+        let due = [eviction.at, shrinking.at, rollback_at, discard_at, tidy_at, sweep_at];
+        let due = due.into_iter().flatten().min();
         let is_behind = self.participation.is_behind();
         (ends_left || is_behind || garbage_left || eviction.at_once || shrinking.at_once, due)
     }
