@@ -1,8 +1,9 @@
-//! Transactions, cancellation and closing while writers outrun a checkpoint, so that extensions of
-//! the log are delayed.
+//! Transactions, cancellation, closing and kills while writers outrun a checkpoint, so that
+//! extensions of the log are delayed.
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread::scope;
@@ -27,8 +28,11 @@ const OTHER_KEYS: u64 = 1 << 32;
 
 type Records = Table<u64, [u8]>;
 
-fn open(directory: &std::path::Path, workers: usize) -> (Database, Records) {
-    let options = Options::default().workers(workers).durability(Durability::Relaxed);
+fn open(directory: &Path, workers: usize) -> (Database, Records) {
+    open_with(directory, Options::default().workers(workers).durability(Durability::Relaxed))
+}
+
+fn open_with(directory: &Path, options: Options) -> (Database, Records) {
     let tuning = Tuning::default().log_segment_bytes(SEGMENT_BYTES);
     let db = Database::open(directory, options.tuning(tuning)).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
@@ -209,6 +213,35 @@ fn a_database_is_closed_during_a_pause() {
             let found = keys(&db, &table);
             assert!(found.is_superset(&written), "{:?}", written.difference(&found));
             assert!(found.len() <= written.len() + 3, "at most the last of each writer");
+            db.close().unwrap();
+        }
+    });
+}
+
+/// A kill between two commits would leave the files in the copied state.
+#[test]
+fn a_kill_during_pauses_loses_nothing_acknowledged() {
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let (db, table) = open_with(directory.path(), Options::default().workers(1));
+        let running = outrun(&db, &table);
+        let copies = [12, 30].map(|count| {
+            for key in 0..count {
+                block_on(put(&db, &table, key)).unwrap();
+            }
+            let copy = tempfile::tempdir().unwrap();
+            for entry in std::fs::read_dir(directory.path()).unwrap() {
+                let entry = entry.unwrap();
+                // A new segment may get its name at the same time.
+                _ = std::fs::copy(entry.path(), copy.path().join(entry.file_name()));
+            }
+            (count, copy)
+        });
+        drop(running);
+        db.close().unwrap();
+        for (count, copy) in copies {
+            let (db, table) = open_with(copy.path(), Options::default().workers(1));
+            assert_eq!(keys(&db, &table), (0..count).collect());
             db.close().unwrap();
         }
     });
