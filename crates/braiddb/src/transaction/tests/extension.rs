@@ -24,6 +24,13 @@ fn get(bench: &Bench, transaction: &ActiveTransaction) -> u64 {
     u64::from_le_bytes(found.bytes().try_into().unwrap())
 }
 
+/// Begins a serializable transaction, which writes another record.
+fn begin_writer(bench: &Bench) -> ActiveTransaction {
+    let transaction = bench.worker.begin_as(TransactionMode::Serializable).unwrap();
+    run_now(transaction.write(&bench.table, b"other", WriteIntent::Put(b""), None)).unwrap();
+    transaction
+}
+
 /// The pruner keeps two versions of a chain: the oldest, which a transaction saw when it began, and
 /// one in the middle, which it sees since its extension.
 #[test]
@@ -31,8 +38,7 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
     with_limit(PART_SECONDS, |_| {
         let bench = Bench::new();
         put(&bench, 0);
-        let transaction = bench.worker.begin_as(TransactionMode::Serializable).unwrap();
-        run_now(transaction.write(&bench.table, b"other", WriteIntent::Put(b""), None)).unwrap();
+        let transaction = begin_writer(&bench);
         (1..=10).for_each(|value| put(&bench, value));
         let first = transaction.begin();
         assert_eq!(get(&bench, &transaction), 10);
@@ -90,8 +96,7 @@ fn a_known_record_that_a_scan_forgets_is_certified() {
     with_limit(PART_SECONDS, |_| {
         let bench = Bench::new();
         put(&bench, 0);
-        let transaction = bench.worker.begin_as(TransactionMode::Serializable).unwrap();
-        run_now(transaction.write(&bench.table, b"other", WriteIntent::Put(b""), None)).unwrap();
+        let transaction = begin_writer(&bench);
         let savepoint = transaction.savepoint();
         let bounds = ScanBounds { low: Unbounded, high: Unbounded };
         let mut scan = transaction.scan(&bench.table, bounds);
