@@ -1,8 +1,9 @@
 //! Snapshot extension: a writing transaction that meets newer commits continues with a later
 //! snapshot, if all its earlier answers are still true.
 
-use crate::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::one_table::{in_memory, write_now};
+use crate::table_kind::create_table;
 use braiddb::{Database, Error, IndexOptions, InteractiveTransaction, Options, Table, Transaction};
 use pollster::block_on;
 
@@ -210,5 +211,30 @@ fn indexes_follow_an_extended_write() {
             Ok(found)
         });
         assert_eq!(found.unwrap(), [(501, 5)]);
+    });
+}
+
+/// They depend only on the transaction's own writes, so they are not certified. There are more of
+/// them than the read set of an extended transaction may have.
+#[test]
+fn answers_after_own_deletions_do_not_prevent_an_extension() {
+    with_limit(60, |_| {
+        for paged in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = Options::default().workers(2);
+            let db = Database::open(directory.path(), options).unwrap().watched();
+            let table: Table<u64, u64> = create_table(&db, "records", paged);
+            (0..100).for_each(|key| write_now(&db, &table, key, Some(key)));
+            let tx = block_on(db.begin()).unwrap();
+            for key in 10..90 {
+                assert!(block_on(tx.delete(&table, &key)).unwrap());
+                assert_eq!(get(&tx, &table, key), None);
+            }
+            write_now(&db, &table, 5, Some(50));
+            assert_eq!(get(&tx, &table, 5), Some(50), "paged: {paged}");
+            block_on(tx.commit()).unwrap();
+            assert_eq!((db.stats().snapshots_extended, aborted(&db)), (1, 0), "paged: {paged}");
+            db.close().unwrap();
+        }
     });
 }
