@@ -6,9 +6,9 @@
 //! for reading only creates zones without names, so they are not in its directory.
 //!
 //! Places are taken in runs, so that pages that are evicted together are written together. Runs are
-//! taken from completely free regions first, as long as less than half of all places are free.
-//! After that they are taken from any free places. So no write ever waits for a reorganisation of
-//! zones.
+//! taken from completely free regions first. The files grow only while at most a quarter of their
+//! disk blocks is free; after that, runs are taken from any free places. So no write ever waits for
+//! a reorganisation of zones.
 //!
 //! Invariants:
 //!
@@ -37,6 +37,9 @@ use crate::planted::{Bug, is_planted};
 use crate::sched;
 use crate::sync::Mutex;
 use crate::sync::statistic::{AtomicBool, Ordering};
+
+/// Files grow only while at most this part of their disk blocks is free: one of so many.
+const MAX_FREE_SHARE: u64 = 4;
 
 /// Zones of a page space.
 #[derive(Debug)]
@@ -246,14 +249,19 @@ impl Zones {
                 return Ok(found);
             }
         }
-        if let Some(found) = region(zones) {
-            return Ok(found);
-        }
         let written = zones.iter().filter(|zone| zone.may_be_written());
-        let (free, all) =
-            written.fold((0, 0), |(free, all), zone| (free + zone.places.free(), all + SLOTS));
+        let (free, backed) = written.fold((0, 0), |(free, backed), zone| {
+            let places = &zone.places;
+            (free + places.backed(), backed + places.backed() + SLOTS - places.free())
+        });
+        let may_grow = MAX_FREE_SHARE * free <= backed;
+        if let Some((number, place, count)) = region(zones)
+            && (may_grow || zones[number].places.is_region_backed(place))
+        {
+            return Ok((number, place, count));
+        }
         let mut error = None;
-        if 2 * free <= all {
+        if may_grow {
             match self.add(zones) {
                 Ok(()) => return Ok(region(zones).expect("a new zone is free")),
                 Err(why) => error = Some(why),
@@ -264,7 +272,7 @@ impl Zones {
             let (place, count) = zone.places.free_run(most as u64)?;
             Some((number, place, count))
         });
-        run.ok_or_else(|| error.expect("half of the places are free, or no zone could be made"))
+        run.ok_or_else(|| error.expect("a place is free, or no zone could be made"))
     }
 
     /// Returns whether the disk reserve could not be completed.

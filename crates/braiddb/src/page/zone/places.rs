@@ -216,6 +216,12 @@ impl Places {
         None
     }
 
+    /// Returns whether all places of the region that begins at `place` have disk blocks.
+    pub(super) fn is_region_backed(&self, place: u64) -> bool {
+        let backed = self.taken[(place / WORD_SLOTS) as usize][BACKED_INDEX];
+        backed >> (place % WORD_SLOTS) & REGION == REGION
+    }
+
     /// Returns the first free place and the number of free places from there, at most `most`,
     /// within one word.
     pub(super) fn free_run(&mut self, most: u64) -> Option<(u64, u64)> {

@@ -54,6 +54,37 @@ fn places_are_one_holders_each() {
     });
 }
 
+/// The file of a zone grows only while few of its blocks are free, also if no region is.
+#[test]
+fn a_zone_grows_only_while_few_of_its_blocks_are_free() {
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let log = log(&disk);
+        let zones = Zones::new(log.cold_store().unwrap().files(), 4096);
+        let take = || {
+            let run = zones.take(RUN_SLOTS).unwrap();
+            run.is_written.store(true, Ordering::Relaxed);
+            (0..run.len()).map(|number| run.keep(number)).collect::<Vec<_>>()
+        };
+        let end = || zones.state.lock()[0].places.ends().1;
+        let kept: Vec<u64> = std::iter::repeat_with(take).take(64).flatten().collect();
+        let full = end();
+        assert_eq!(full, 64 * RUN_SLOTS as u64);
+        kept.iter().skip(1).step_by(2).for_each(|slot| zones.free(*slot));
+        let mut reused = 0;
+        while end() == full {
+            reused += take().len() as u64;
+        }
+        let grown = RUN_SLOTS as u64;
+        let free = full / 2 - (reused - grown);
+        assert!(free <= full / MAX_FREE_SHARE, "it grew with {free} of {full} blocks free");
+        assert!(free >= full / MAX_FREE_SHARE - grown, "it grew late: {free} of {full} are free");
+        for slot in kept.iter().step_by(2) {
+            zones.free(*slot);
+        }
+    });
+}
+
 /// Returns places of a random word whose blocks may be freed; an empty range if too few are
 /// adjacent.
 fn find_spare(
