@@ -162,9 +162,10 @@ pub struct Tuning {
     /// Maximum bytes of log after which the database writes a checkpoint, 32 768 or more.
     /// Default: 1 GiB.
     ///
-    /// A database with less data writes one after as many bytes of log as it has data, but at least
-    /// 64 MiB. If a checkpoint of paged tables takes more than this, the next one is due when as
-    /// much was logged.
+    /// A database with little data writes one after half as many bytes of log as it has data, or as
+    /// many as the last checkpoint's file has if that is more, but at least after 64 MiB. If the
+    /// images of pages that a checkpoint writes take more than twice this, the next one is due when
+    /// half as much was logged.
     ///
     /// Opening replays the log after the last checkpoint. The database keeps about this much disk
     /// space in freed segments for reuse; closing and

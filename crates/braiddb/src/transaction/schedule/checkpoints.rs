@@ -5,8 +5,10 @@
 //! may commit after the checkpoint's snapshot.
 //!
 //! A checkpoint lists all leaves of paged tables, and writes images of those that have changed. The
-//! next checkpoint is due when as much was logged as those took, or as much as the database holds,
-//! up to the configured interval. So log and opening time are bounded by a multiple of the data.
+//! next checkpoint is due when half as much was logged as the database holds, or as much as the
+//! checkpoint's file takes, up to the configured interval; but not before half as much as those
+//! images took. So log and opening time are bounded by a multiple of the data, and what checkpoints
+//! write by a multiple of the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -387,7 +389,8 @@ impl Checkpoints {
         self.newest_bytes.store(bytes, Ordering::Relaxed);
         self.copied.store(0, Ordering::Relaxed);
         self.begun_at.store(lsn.0, Ordering::Relaxed);
-        let interval = data_bytes.max(MIN_INTERVAL_BYTES).min(self.max_interval).max(paged_bytes);
+        let least = (data_bytes / 2).max(bytes).max(MIN_INTERVAL_BYTES);
+        let interval = least.min(self.max_interval).max(paged_bytes / 2);
         self.interval.store(interval, Ordering::Relaxed);
         self.due_at.store(lsn.0.saturating_add(interval), Ordering::Relaxed);
     }
@@ -423,16 +426,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_is_due_after_as_much_log_as_there_is_data() {
+    fn a_checkpoint_is_due_after_half_as_much_log_as_there_is_data() {
         let checkpoints = Checkpoints::new(1 << 30);
-        let interval = |paged_bytes: u64, data_bytes: u64| {
-            checkpoints.note(Lsn(4096), 100, paged_bytes, data_bytes);
+        let interval = |bytes: u64, paged_bytes: u64, data_bytes: u64| {
+            checkpoints.note(Lsn(4096), bytes, paged_bytes, data_bytes);
             checkpoints.interval()
         };
-        assert_eq!(interval(0, 0), 64 << 20);
-        assert_eq!(interval(0, 100 << 20), 100 << 20);
-        assert_eq!(interval(200 << 20, 100 << 20), 200 << 20);
-        assert_eq!(interval(0, 4 << 30), 1 << 30);
+        assert_eq!(interval(100, 0, 0), 64 << 20);
+        assert_eq!(interval(100, 0, 200 << 20), 100 << 20);
+        assert_eq!(interval(150 << 20, 0, 200 << 20), 150 << 20, "the file");
+        assert_eq!(interval(100, 200 << 20, 200 << 20), 100 << 20);
+        assert_eq!(interval(100, 400 << 20, 200 << 20), 200 << 20, "half of the images");
+        assert_eq!(interval(2 << 30, 0, 4 << 30), 1 << 30);
         checkpoints.note_listed();
         assert!(!checkpoints.take_due(Lsn(1 << 30), None));
         assert!(checkpoints.take_due(Lsn(4096 + (1 << 30)), None));
