@@ -90,8 +90,9 @@ impl Database {
         NeedsWorkers::new(workers.probe(), run).await
     }
 
-    /// Writes a checkpoint, so that the next opening does not replay the log before it.
-    /// Transactions continue to run. If the future is dropped, the checkpoint is still written.
+    /// Writes a checkpoint, so that the next opening does not replay the log before it. Frees the
+    /// segments of that log without a live record, unless a transaction or snapshot sees an older
+    /// one in them; [`compact`](Self::compact) frees more. Transactions continue to run. If the future is dropped, the checkpoint is still written.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -7,7 +7,8 @@ use crate::page::HoleSearch;
 use crate::sched::{self, Job, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
-/// Writes a checkpoint of the database to which the current worker thread belongs.
+/// Writes a checkpoint of the database to which the current worker thread belongs. Frees segments of
+/// the log that have no live record then, if no transaction sees a version in them.
 ///
 /// # Errors
 /// `Unlogged` if the database has no log; `CheckpointUnderWay`; errors of the device.
@@ -16,7 +17,12 @@ pub(crate) async fn checkpoint() -> Result<CheckpointInfo, OperationError> {
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
     let _loan = files.end_loan_when_dropped();
-    Ok(sched::upkeep(checkpoint::write(&files)).await?.checkpoint)
+    let write = async {
+        let written = checkpoint::write(&files).await?;
+        compact::free_unseen(&files, &written).await?;
+        Ok(written.checkpoint)
+    };
+    sched::upkeep(write).await
 }
 
 /// Writes a checkpoint and frees segments of the log with few live records. Keeps no spare segment

@@ -82,6 +82,37 @@ fn log_bytes(directory: &Path, db: &Database) -> u64 {
         * SEGMENT_BYTES
 }
 
+/// A requested checkpoint frees the log before it, as far as no record is live there and no snapshot
+/// sees one.
+#[test]
+fn a_requested_checkpoint_frees_log_that_nobody_sees() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        // No checkpoint is due by itself.
+        let options = options().tune(|tuning| tuning.checkpoint_bytes(1 << 30));
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let table = create_table(&db, "t", true);
+        let write = |round| (0..4).for_each(|_| overwrite(&db, &table, round, 1));
+        let checkpoint = || once_free(|| block_on(db.checkpoint())).unwrap();
+        let freed = || db.stats().log.segments_freed;
+        write(1);
+        let before = freed();
+        checkpoint();
+        assert!(freed() > before + 5, "{:?}", db.stats().log);
+        let snapshot = block_on(db.snapshot()).unwrap();
+        write(2);
+        let before = freed();
+        checkpoint();
+        drop(snapshot);
+        let seen = freed();
+        write(3);
+        checkpoint();
+        assert!(freed() > seen + 5 && before <= seen, "{:?}", db.stats().log);
+        check(&db, |_| 3);
+        db.close().unwrap();
+    });
+}
+
 #[test]
 fn compaction_frees_the_space_of_overwritten_data() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -127,6 +127,24 @@ pub(super) async fn compact(
     Ok(compacted)
 }
 
+/// Frees the segments in which a checkpoint, which was just written, found no live record, and in
+/// which no transaction sees a version. The caller prevents further checkpoints.
+///
+/// # Errors
+/// Errors of the device.
+pub(super) async fn free_unseen(
+    files: &LogFiles,
+    written: &WrittenCheckpoint,
+) -> Result<(), OperationError> {
+    let worker = WorkerTransactions::current();
+    let engine = worker.engine().clone();
+    let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());
+    let dead = plan::dead(&candidates, &written.live);
+    let superseded = engine.checkpoints.dead_segments.note(&dead, engine.log.tail());
+    let unseen = worker.unseen_segments(superseded, files.segment_bytes()).await;
+    CompactionResult::default().free(&engine, files, &written.live, &unseen).await
+}
+
 /// Returns the bytes that can be copied if the disk is nearly full, and `None` otherwise. The disk
 /// is nearly full if it has no room for the largest log that the live records permit, or if the log
 /// cannot grow.

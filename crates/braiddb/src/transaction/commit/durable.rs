@@ -119,6 +119,10 @@ impl WorkerTransactions {
     ) -> Vec<u64> {
         let engine = self.engine().clone();
         let (mut seen, mut unseen) = (segments, Vec::new());
+        // Without commits, later begin stamps would equal the tail at which the segments were noted.
+        if seen.iter().any(|segment| segment.until == engine.log.tail()) {
+            engine.log.append_empty_block(self.number());
+        }
         for _ in 0..MAX_LOOKS {
             let tail = engine.log.tail();
             engine.readers.request(tail);
