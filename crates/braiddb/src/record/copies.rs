@@ -113,6 +113,11 @@ impl Copies {
         unsafe { kept.as_ref() }
     }
 
+    /// Returns the bytes of values that were copied into memory of their own kind, not adopted.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.0.borrow().chunks.iter().map(|chunk| chunk.used).sum()
+    }
+
     /// Takes over the copies of `other`.
     pub(crate) fn take_over(&self, other: &mut Self) {
         let (mut mine, other) = (self.0.borrow_mut(), other.0.get_mut());

@@ -44,7 +44,7 @@ const ROUNDS_PER_TURN: u32 = 64;
 const ROUNDS_PER_FLUSH: u32 = 8;
 /// Steps after which housekeeping takes a turn in any case; rounds of a task that never waits are
 /// long.
-const STEPS_PER_TURN: u32 = 4 * MAX_STEPS_ALONE;
+const STEPS_PER_TURN: u32 = 2 * MAX_STEPS_ALONE;
 /// Tasks that a round starts one after another in the only hot slot.
 const TASKS_PER_ROUND: u32 = 8;
 /// Transfers that are issued together; fewer wait for the next turn.

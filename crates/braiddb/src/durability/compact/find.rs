@@ -15,6 +15,13 @@ use crate::version::{Link, View};
 
 /// Number of entries examined before the task yields.
 pub(super) const ENTRIES_PER_TURN: usize = 256;
+/// Number of entries that count as one step of a task: each may miss the cache twice.
+const ENTRIES_PER_STEP: usize = 8;
+
+/// Returns the number of steps of a task that `entries` count as.
+pub(super) fn steps(entries: usize) -> u32 {
+    entries.div_ceil(ENTRIES_PER_STEP) as u32
+}
 
 /// Segments to be freed.
 #[derive(Debug)]
@@ -131,6 +138,7 @@ pub(super) async fn find(
             table.prefetch(rids.clone()).await;
             let mut left: Vec<Rid> = rids.collect();
             while !left.is_empty() {
+                sched::count_steps(steps(left.len())).await;
                 look_at(worker, table, &mut left, victims, |rid, kept| {
                     items.push(RecordToMove::new(place, rid, kept));
                 })?;

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::copy::copy_all;
-use super::find::{ENTRIES_PER_TURN, EntryTarget, MoveStage, RecordToMove, entry_target};
+use super::find::{ENTRIES_PER_TURN, EntryTarget, MoveStage, RecordToMove, entry_target, steps};
 use super::state::CompactionState;
 use crate::reclaim;
 use crate::sched::{self, WaitCause};
@@ -35,6 +35,7 @@ pub(super) async fn pass(
                 let table = moving.table(&of_table[0]);
                 table.prefetch(of_table.iter().map(|item| item.rid)).await;
             }
+            sched::count_steps(steps(some.len())).await;
             look_at(worker, moving, some, &mut found)?;
             sched::yield_now(WaitCause::Memory).await;
         }

@@ -35,7 +35,9 @@ const PAGED_BATCH: usize = 128;
 pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Number of records in a batch that count as one step of a task.
 pub(in crate::transaction) const RECORDS_PER_STEP: usize = 4;
-/// The same for records of one page, whose memory is contiguous.
+/// Bytes of copied values that count as one step.
+const COPIED_BYTES_PER_STEP: usize = 8 << 10;
+/// As `RECORDS_PER_STEP`, for records of one page, whose memory is contiguous.
 const PAGED_RECORDS_PER_STEP: usize = 8;
 
 /// A scan in progress.
@@ -64,6 +66,8 @@ pub(crate) struct RecordScan<'tx> {
     refused: bool,
     /// Maximum number of records that will be requested.
     pub(super) expected: u64,
+    /// Bytes of values that the last batch of a table in memory copied.
+    pub(super) copied_bytes: usize,
     /// Number of entries to take next.
     pub(in crate::transaction) batch: usize,
     pub(in crate::transaction) cursor: Option<Cursor<'tx>>,
@@ -118,6 +122,7 @@ impl ActiveTransaction {
             left: u64::MAX,
             refused: false,
             expected: u64::MAX,
+            copied_bytes: 0,
             batch: BATCH,
             cursor: None,
             entries: Vec::new(),
@@ -435,8 +440,7 @@ impl<'tx> RecordScan<'tx> {
         let table = self.begin_batch();
         match table.kind() {
             TableKind::Memory(table) => {
-                let steps = 1 + (self.batch / RECORDS_PER_STEP) as u32;
-                sched::may_take_steps(steps, || table.is_cold())
+                sched::may_take_steps(self.memory_steps(self.batch), || table.is_cold())
                     && self.read_memory_batch_now(table)
             }
             TableKind::Paged(table) => {
@@ -444,6 +448,12 @@ impl<'tx> RecordScan<'tx> {
                     && self.read_paged_batch_now(table)
             }
         }
+    }
+
+    /// Number of steps of the next batch of so many entries of a table in memory, if it copies as
+    /// many bytes as the last one.
+    pub(super) fn memory_steps(&self, entries: usize) -> u32 {
+        (1 + entries / RECORDS_PER_STEP + self.copied_bytes / COPIED_BYTES_PER_STEP) as u32
     }
 
     /// Number of steps of the next batch from a page.

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::read_ahead::{ReadSpan, RecordToRead, SpanRead, read_spans};
 use super::ready_records::ReadyRecords;
-use super::scan::{BATCH_BYTES, RECORDS_PER_STEP, RecordScan};
+use super::scan::{BATCH_BYTES, RecordScan};
 use super::scan_bounds::{Direction, ScanBounds, as_bytes};
 use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
@@ -112,6 +112,7 @@ impl<'tx> RecordScan<'tx> {
                 Some(NonNull::from(if keys_only { &[] } else { value }))
             });
         }
+        self.copied_bytes = self.copies.copied_bytes();
         self.choose_batch();
     }
 
@@ -123,7 +124,7 @@ impl<'tx> RecordScan<'tx> {
         if !self.cursor(table).peek(&operation, &mut entries, most).await {
             return None;
         }
-        sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
+        sched::count_steps(self.memory_steps(entries.len())).await;
         table.prefetch(entries.iter().map(LeafEntry::rid)).await;
         let mut batch = loop {
             if let Some(batch) = self.take(table, &entries, false, &operation) {
