@@ -7,8 +7,8 @@
 //!
 //! Places are taken in runs, so that pages that are evicted together are written together. Runs are
 //! taken from completely free regions first. The files grow only while at most a quarter of their
-//! disk blocks is free; after that, runs are taken from any free places. So no write ever waits for
-//! a reorganisation of zones.
+//! disk blocks is free; after that, runs are taken from any free places with disk blocks. So no write
+//! ever waits for a reorganisation of zones.
 //!
 //! Invariants:
 //!
@@ -238,16 +238,16 @@ impl Zones {
             let mut each = zones.iter_mut().enumerate().filter(|(_, zone)| zone.may_be_written());
             each.find_map(|(number, zone)| Some((number, zone.places.free_region()?, most as u64)))
         };
-        if is_tight {
+        let backed_run = |zones: &Vec<Zone>| {
             let has_backed = |zone: &Zone| zone.may_be_written() && zone.places.backed() > 0;
             let mut each = zones.iter().enumerate().filter(|(_, zone)| has_backed(zone));
-            let run = each.find_map(|(number, zone)| {
+            each.find_map(|(number, zone)| {
                 let (place, count) = zone.places.backed_run(most as u64)?;
                 Some((number, place, count))
-            });
-            if let Some(found) = run {
-                return Ok(found);
-            }
+            })
+        };
+        if is_tight && let Some(found) = backed_run(zones) {
+            return Ok(found);
         }
         let written = zones.iter().filter(|zone| zone.may_be_written());
         let (free, backed) = written.fold((0, 0), |(free, backed), zone| {
@@ -260,19 +260,19 @@ impl Zones {
         {
             return Ok((number, place, count));
         }
-        let mut error = None;
-        if may_grow {
-            match self.add(zones) {
-                Ok(()) => return Ok(region(zones).expect("a new zone is free")),
-                Err(why) => error = Some(why),
-            }
+        if !may_grow {
+            return Ok(backed_run(zones).expect("many of the blocks are free"));
         }
+        let error = match self.add(zones) {
+            Ok(()) => return Ok(region(zones).expect("a new zone is free")),
+            Err(error) => error,
+        };
         let mut each = zones.iter_mut().enumerate().filter(|(_, zone)| zone.may_be_written());
         let run = each.find_map(|(number, zone)| {
             let (place, count) = zone.places.free_run(most as u64)?;
             Some((number, place, count))
         });
-        run.ok_or_else(|| error.expect("a place is free, or no zone could be made"))
+        run.ok_or(error)
     }
 
     /// Returns whether the disk reserve could not be completed.

@@ -85,6 +85,30 @@ fn a_zone_grows_only_while_few_of_its_blocks_are_free() {
     });
 }
 
+/// Free blocks of a later zone are used before an earlier one grows again.
+#[test]
+fn free_blocks_of_all_zones_are_used_before_files_grow() {
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let log = log(&disk);
+        let zones = Zones::new(log.cold_store().unwrap().files(), 4096);
+        let take = || {
+            let run = zones.take(RUN_SLOTS).unwrap();
+            run.is_written.store(true, Ordering::Relaxed);
+            (0..run.len()).map(|number| run.keep(number)).collect::<Vec<_>>()
+        };
+        let mut kept = BTreeSet::new();
+        while kept.len() < SLOTS as usize + 64 * RUN_SLOTS {
+            kept.extend(take());
+        }
+        let second = kept.split_off(&SLOTS);
+        kept.iter().for_each(|slot| zones.free(*slot));
+        zones.release();
+        second.iter().step_by(2).for_each(|slot| zones.free(*slot));
+        assert!(take().iter().all(|slot| *slot >= SLOTS));
+    });
+}
+
 /// Returns places of a random word whose blocks may be freed; an empty range if too few are
 /// adjacent.
 fn find_spare(
