@@ -152,7 +152,7 @@ impl WorkerLocal {
         left == 0
     }
 
-    /// Returns the steps of the task in its last poll before it suspended.
+    /// Returns the steps of the task in its last poll.
     pub(super) fn steps_taken(&self) -> u32 {
         self.slice.get().saturating_sub(self.steps_left.get())
     }

@@ -377,6 +377,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
             }
             let stays = match polled {
                 Poll::Ready(()) => {
+                    self.worker.steps_since_turn += local.steps_taken();
                     let stays = self.finish(position);
                     ended += 1;
                     if stays && ended < most && self.has_only_source() {
