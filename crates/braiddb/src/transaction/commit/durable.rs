@@ -119,12 +119,15 @@ impl WorkerTransactions {
     ) -> Vec<u64> {
         let engine = self.engine().clone();
         let (mut seen, mut unseen) = (segments, Vec::new());
-        // Without commits, later begin stamps would equal the tail at which the segments were noted.
-        if seen.iter().any(|segment| segment.until == engine.log.tail()) {
-            engine.log.append_empty_block(self.number());
-        }
+        let mut last = seen.iter().map(|segment| segment.until).max().unwrap_or_default();
         for _ in 0..MAX_LOOKS {
+            if engine.log.tail() == last {
+                // Without commits, later begin stamps would equal earlier ones, and workers publish
+                // them only once for a tail.
+                engine.log.append_empty_block(self.number());
+            }
             let tail = engine.log.tail();
+            last = tail;
             engine.readers.request(tail);
             let stamps = engine.readers.all_stamps(tail);
             let is_unseen = |segment: &mut SupersededSegment| {

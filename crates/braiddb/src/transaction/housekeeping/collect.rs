@@ -16,7 +16,7 @@ use crate::version::VersionRef;
 /// Maximum number of items freed per turn, so that housekeeping never delays transactions for long.
 const ITEMS_PER_TURN: usize = 4096;
 /// Minimum number of changes collected per turn before the rest waits for the next one.
-const CHANGES_PER_TURN: usize = 256;
+const CHANGES_PER_TURN: usize = 512;
 /// Maximum number of dropped tables that a worker frees per turn.
 const FREED_PER_TURN: usize = 16;
 
