@@ -239,7 +239,7 @@ impl MetricsRecorder<'_> {
         self.count("braid_log_segments_created_total", help, segments_created);
         let help = "Segment files created by reusing a freed file.";
         self.count("braid_log_segments_reused_total", help, segments_reused);
-        let help = "Segment files freed by compaction.";
+        let help = "Segment files freed.";
         self.count("braid_log_segments_freed_total", help, segments_freed);
         let help = "Size of all segment files.";
         self.measure("braid_log_disk_bytes", Unit::Bytes, help, disk_bytes as f64);

@@ -91,8 +91,8 @@ impl Database {
     }
 
     /// Writes a checkpoint, so that the next opening does not replay the log before it. Frees the
-    /// segments of that log without a live record, unless a transaction or snapshot sees an older
-    /// one in them; [`compact`](Self::compact) frees more. Transactions continue to run. If the future is dropped, the checkpoint is still written.
+    /// segments of that log without a live record in which no transaction or snapshot sees an older
+    /// one a moment later; [`compact`](Self::compact) frees more. Transactions continue to run. If the future is dropped, the checkpoint is still written.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -112,7 +112,7 @@ impl Database {
     /// of the device.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         self.refuse_if_read_only()?;
-        Ok(self.on_worker(durability::checkpoint).await?.into())
+        Ok(self.on_worker(|| durability::checkpoint(true)).await?.into())
     }
 
     /// Writes a checkpoint and frees segments of the log with few live records, after logging these
@@ -310,7 +310,7 @@ impl Database {
     /// database's directory; errors of the operating system.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
-        block_on(self.checkpoint())?;
+        block_on(self.on_worker(|| durability::checkpoint(false)))?;
         let engine = &self.shared.engine;
         // Blocks checkpoints, so that nothing is freed during the backup.
         let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;

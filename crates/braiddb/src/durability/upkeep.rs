@@ -7,19 +7,24 @@ use crate::page::HoleSearch;
 use crate::sched::{self, Job, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
-/// Writes a checkpoint of the database to which the current worker thread belongs. Frees segments of
-/// the log that have no live record then, if no transaction sees a version in them.
+/// Writes a checkpoint of the database to which the current worker thread belongs. If `frees_log`,
+/// also frees segments of the log that have no live record then, and in which no transaction sees a
+/// version.
 ///
 /// # Errors
 /// `Unlogged` if the database has no log; `CheckpointUnderWay`; errors of the device.
-pub(crate) async fn checkpoint() -> Result<CheckpointInfo, OperationError> {
+pub(crate) async fn checkpoint(frees_log: bool) -> Result<CheckpointInfo, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
     let _loan = files.end_loan_when_dropped();
     let write = async {
         let written = checkpoint::write(&files).await?;
-        compact::free_unseen(&files, &written).await?;
+        if frees_log && let Err(error) = compact::free_unseen(&files, &written).await {
+            tracing::warn!(
+                "cannot free the log before a checkpoint, so the next one does: {error}"
+            );
+        }
         Ok(written.checkpoint)
     };
     sched::upkeep(write).await

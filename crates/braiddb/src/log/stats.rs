@@ -43,7 +43,7 @@ pub struct LogStats {
     pub segments_created: u64,
     /// Files among these that were another segment before.
     pub segments_reused: u64,
-    /// Segment files freed by compaction.
+    /// Segment files freed.
     pub segments_freed: u64,
     /// Size of all segment files and spare files in bytes.
     pub disk_bytes: u64,
