@@ -113,7 +113,7 @@ impl Copies {
         unsafe { kept.as_ref() }
     }
 
-    /// Returns the bytes of values that were copied into memory of their own kind, not adopted.
+    /// Returns the bytes of values that were copied, without those that stay in their own buffers.
     pub(crate) fn copied_bytes(&self) -> usize {
         self.0.borrow().chunks.iter().map(|chunk| chunk.used).sum()
     }

@@ -88,7 +88,7 @@ fn log_bytes(directory: &Path, db: &Database) -> u64 {
 fn a_requested_checkpoint_frees_log_that_nobody_sees() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        // No checkpoint is due by itself.
+        // All checkpoints are requested.
         let options = options().tune(|tuning| tuning.checkpoint_bytes(1 << 30));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table = create_table(&db, "t", true);
