@@ -92,7 +92,8 @@ impl Database {
 
     /// Writes a checkpoint, so that the next opening does not replay the log before it. Frees the
     /// segments of that log without a live record in which no transaction or snapshot sees an older
-    /// one a moment later; [`compact`](Self::compact) frees more. Transactions continue to run. If the future is dropped, the checkpoint is still written.
+    /// one a moment later; [`compact`](Self::compact) frees more. Transactions continue to run. If
+    /// the future is dropped, the checkpoint is still written.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

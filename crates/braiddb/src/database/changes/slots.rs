@@ -42,8 +42,9 @@ impl Database {
     /// start from it ([`ChangesFrom::Slot`](super::ChangesFrom)), until it is advanced or dropped.
     /// It does so without an active feed and across restarts.
     ///
-    /// `max_bytes` limits the held log. If a slot exceeds it when the log is compacted, or freed
-    /// after a checkpoint, the slot is lost: the log is freed, and feeds of the slot fail with [`ChangesError::LogGone`](crate::ChangesError).
+    /// `max_bytes` limits the held log. If a slot exceeds it when the log is compacted, or after a
+    /// requested checkpoint, the slot is lost: the log is freed, and feeds of the slot fail with
+    /// [`ChangesError::LogGone`](crate::ChangesError).
     ///
     /// If the future is dropped, the slot is still created. The first feed or slot upgrades a
     /// database to format version 3 ([`Database::changes`]).
