@@ -112,8 +112,13 @@ impl Database {
     /// [`Error::Options`] if the database has no log; [`Error::Closed`]; [`Error::Failed`]; errors
     /// of the device.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
+        self.write_checkpoint(true).await
+    }
+
+    /// Writes a checkpoint. If `frees_log`, frees log before it that no transaction sees.
+    async fn write_checkpoint(&self, frees_log: bool) -> Result<Checkpoint> {
         self.refuse_if_read_only()?;
-        Ok(self.on_worker(|| durability::checkpoint(true)).await?.into())
+        Ok(self.on_worker(move || durability::checkpoint(frees_log)).await?.into())
     }
 
     /// Writes a checkpoint and frees segments of the log with few live records, after logging these
@@ -311,7 +316,7 @@ impl Database {
     /// database's directory; errors of the operating system.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
-        block_on(self.on_worker(|| durability::checkpoint(false)))?;
+        block_on(self.write_checkpoint(false))?;
         let engine = &self.shared.engine;
         // Blocks checkpoints, so that nothing is freed during the backup.
         let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
