@@ -42,7 +42,8 @@ fn an_empty_database_has_less_than_a_mebibyte_and_grows() {
         for key in 0..5 {
             block_on(db.put(&table, &key, &[7; 100][..])).unwrap();
         }
-        assert_takes_at_most(path, MIB);
+        // On a busy machine, one more segment of 256 KiB may be prepared by now.
+        assert_takes_at_most(path, MIB + MIB / 2);
         for key in 5..50 {
             block_on(db.put(&table, &key, &[7; 100][..])).unwrap();
         }
