@@ -54,6 +54,13 @@ fn places_are_one_holders_each() {
     });
 }
 
+/// Takes a run of places as a write that succeeds does, and returns its slots.
+fn take_written(zones: &Arc<Zones>) -> Vec<u64> {
+    let run = zones.take(RUN_SLOTS).unwrap();
+    run.is_written.store(true, Ordering::Relaxed);
+    (0..run.len()).map(|number| run.keep(number)).collect()
+}
+
 /// The file of a zone grows only while few of its blocks are free, also if no region is.
 #[test]
 fn a_zone_grows_only_while_few_of_its_blocks_are_free() {
@@ -61,11 +68,7 @@ fn a_zone_grows_only_while_few_of_its_blocks_are_free() {
         let disk = SimulatedDisk::new(1);
         let log = log(&disk);
         let zones = Zones::new(log.cold_store().unwrap().files(), 4096);
-        let take = || {
-            let run = zones.take(RUN_SLOTS).unwrap();
-            run.is_written.store(true, Ordering::Relaxed);
-            (0..run.len()).map(|number| run.keep(number)).collect::<Vec<_>>()
-        };
+        let take = || take_written(&zones);
         let end = || zones.state.lock()[0].places.ends().1;
         let kept: Vec<u64> = std::iter::repeat_with(take).take(64).flatten().collect();
         let full = end();
@@ -92,11 +95,7 @@ fn free_blocks_of_all_zones_are_used_before_files_grow() {
         let disk = SimulatedDisk::new(1);
         let log = log(&disk);
         let zones = Zones::new(log.cold_store().unwrap().files(), 4096);
-        let take = || {
-            let run = zones.take(RUN_SLOTS).unwrap();
-            run.is_written.store(true, Ordering::Relaxed);
-            (0..run.len()).map(|number| run.keep(number)).collect::<Vec<_>>()
-        };
+        let take = || take_written(&zones);
         let mut kept = BTreeSet::new();
         while kept.len() < SLOTS as usize + 64 * RUN_SLOTS {
             kept.extend(take());
