@@ -147,6 +147,9 @@ fn a_slot_that_holds_too_much_log_is_reported_as_lost() {
         write(db, table, 0..200);
         assert_eq!(compact(db).segments, 0);
         block_on(db.drop_change_slot("other")).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        once_free(|| db.backup(copy.path())).unwrap();
+        assert!(!block_on(db.change_slots()).unwrap()[0].lost, "a backup frees no log");
         assert!(compact(db).segments > 0);
         let check = |db: &Database| {
             let slots = block_on(db.change_slots()).unwrap();
