@@ -177,7 +177,8 @@ pub struct MemoryStats {
     pub versions: u64,
     /// Index nodes.
     pub index_nodes: u64,
-    /// Keys longer than eight bytes.
+    /// Keys of indexes in memory with more than eight bytes behind the prefix that their node shares,
+    /// and those prefixes.
     pub keys: u64,
     /// Copies of values handed to active transactions and scans.
     pub copies: u64,

@@ -4,8 +4,8 @@ use std::cmp::Ordering as Order;
 
 use smallvec::SmallVec;
 
-use super::insert::Separator;
-use super::key::{KeyWord, SearchKey};
+use super::insert::separator_after;
+use super::key::{KeyWord, SearchKey, UnusedCells};
 use super::node::{FANOUT, LatchedNode, NodeRef};
 use super::tree::IndexTree;
 use crate::rid::Rid;
@@ -49,49 +49,54 @@ impl<'i> Appender<'i> {
     pub(crate) fn append(&mut self, key: &[u8], rid: Rid) -> Result<(), OutOfOrder> {
         assert!(key.len() <= super::MAX_KEY_BYTES);
         let key = SearchKey::new(key);
+        let mut unused = UnusedCells::new();
         let mut count = self.spine[0].count();
         if let Some(last) = count.checked_sub(1) {
-            let last = self.spine[0].key(last);
-            if last.compared_with(&key) != Order::Greater {
+            if self.spine[0].compare(&key, last) != Order::Greater {
                 return Err(OutOfOrder);
             }
             if count == FANOUT {
-                let separator = self.index.separator_after(last, key.bytes);
-                let leaf = self.allocate(0);
-                self.link(1, &separator, leaf.reference());
+                let separator = separator_after(self.spine[0].key(last), key.bytes);
+                let leaf = self.successor(0, &mut unused);
+                self.link(1, &separator, leaf.reference(), &mut unused);
                 self.spine[0] = leaf;
                 count = 0;
             }
         }
-        let word = self.index.leaf_word(&key, rid);
-        self.spine[0].insert_at(count, key.head, word.0, word);
+        self.index.insert_behind_prefix(&self.spine[0], count, &key, rid, &mut unused);
+        for cell in unused {
+            // SAFETY: no longer referenced, and no other thread has access.
+            unsafe { cell.free(&self.index.memory) };
+        }
         Ok(())
     }
 
-    fn allocate(&self, level: u64) -> LatchedNode<'i> {
+    /// Allocates the node after the rightmost one of a level, which is complete.
+    fn successor(&self, level: u64, unused: &mut UnusedCells) -> LatchedNode<'i> {
+        let complete = &self.spine[level as usize];
+        self.index.choose_prefix(complete, unused);
         self.index.count_nodes(level, 1);
-        LatchedNode::allocate(&self.index.memory, level)
+        let node = LatchedNode::allocate(&self.index.memory, level);
+        self.index.copy_prefix(complete, &node);
+        node
     }
 
     /// Makes `child`, whose range starts at `separator`, the last child on `level`.
-    fn link(&mut self, level: usize, separator: &Separator, child: NodeRef) {
+    fn link(&mut self, level: usize, separator: &[u8], child: NodeRef, unused: &mut UnusedCells) {
         let Some(node) = self.spine.get(level) else {
-            let root = self.allocate(level as u64);
-            root.insert_at(0, 0, self.spine[level - 1].reference().0, KeyWord::NONE);
-            root.insert_at(1, separator.head, child.0, separator.word);
+            let root = self.index.root_above(&self.spine[level - 1], separator, child, unused);
             self.index.set_root(root.reference());
             self.spine.push(root);
             return;
         };
         let count = node.count();
         if count < FANOUT {
-            node.insert_at(count, separator.head, child.0, separator.word);
-            return;
+            return self.index.insert_separator(node, count, separator, child, unused);
         }
-        let right = self.allocate(level as u64);
+        let right = self.successor(level as u64, unused);
         // The separator of its first child is stored in its parent.
         right.insert_at(0, 0, child.0, KeyWord::NONE);
-        self.link(level + 1, separator, right.reference());
+        self.link(level + 1, separator, right.reference(), unused);
         self.spine[level] = right;
     }
 }

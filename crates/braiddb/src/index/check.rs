@@ -38,7 +38,7 @@ fn check_node(node: HeldNode<'_>, (low, high): &NodeKeyRange, nodes: &mut [u64])
     assert!(high.as_ref().is_none_or(|high| keys.last().is_none_or(|key| key < high)));
     for (place, key) in (first..).zip(&keys) {
         let search = SearchKey::new(key);
-        let order = node.key(place).compared_with(&search);
+        let order = node.compare(&search, place);
         assert_eq!(order, Order::Equal, "a head and a word define the key");
         assert_eq!(node.lower_bound::<Scalar>(&search), (place, true), "a search finds it");
     }

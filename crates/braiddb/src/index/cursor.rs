@@ -297,12 +297,13 @@ impl Cursor<'_> {
             Bound::Unbounded => 0,
             Bound::Included(key) | Bound::Excluded(key) => {
                 let key = &SearchKey::new(key);
-                let place = node.child_place::<C>(key, node.group::<C>(key.head));
+                let place = node.child_place::<C>(key);
                 // If an excluded upper bound equals a separator, the scan continues in the child
                 // before it.
                 let is_before = self.reverse
                     && matches!(start, Bound::Excluded(_))
-                    && node.key(place).compared_with(key).is_eq();
+                    && place > 0
+                    && node.compare(key, place).is_eq();
                 place.saturating_sub(usize::from(is_before))
             }
         }
@@ -329,7 +330,7 @@ impl Cursor<'_> {
             }
         };
         let farthest = if self.reverse { first } else { last };
-        let beyond = count > 0 && self.is_beyond_end(node.key(farthest));
+        let beyond = count > 0 && self.is_beyond_end(node, farthest);
         let end = if beyond { before(&self.end, self.reverse) } else { None };
         let places = match self.reverse {
             true => end.unwrap_or(0)..before(start, false).unwrap_or(count),
@@ -343,13 +344,13 @@ impl Cursor<'_> {
         }
     }
 
-    fn is_beyond_end(&self, key: HeldKey<'_>) -> bool {
+    fn is_beyond_end(&self, node: HeldNode<'_>, place: usize) -> bool {
         let (end, included) = match &self.end {
             Bound::Unbounded => return false,
             Bound::Included(end) => (end, true),
             Bound::Excluded(end) => (end, false),
         };
-        let order = key.compared_with(&SearchKey::new(end));
+        let order = node.compare(&SearchKey::new(end), place);
         let order = if self.reverse { order.reverse() } else { order };
         if included { order.is_lt() } else { order.is_le() }
     }

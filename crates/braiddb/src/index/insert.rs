@@ -3,8 +3,11 @@
 //! A full node is split before an insertion below it, from the top down. So a split always finds
 //! room for its separator in the parent, and holds two latches at most.
 
-use super::key::{HeldKey, KeyCell, KeyWord, SearchKey};
+use smallvec::SmallVec;
+
+use super::key::{HeldKey, KeyWord, SearchKey, UnusedCells};
 use super::node::{FANOUT, LatchedNode, NodeRef};
+use super::prefix::common_bytes;
 use super::search::Scalar;
 use super::tree::{IndexPath, IndexPathStep, IndexTree};
 use crate::latch::Restart;
@@ -13,10 +16,7 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 
 /// Lower end of a new right sibling's range.
-pub(super) struct Separator {
-    pub(super) head: u64,
-    pub(super) word: KeyWord,
-}
+pub(super) type Separator = SmallVec<[u8; 24]>;
 
 impl IndexTree {
     /// Maps `key` to `rid`, unless it is mapped already. Does not suspend, because an earlier
@@ -57,18 +57,56 @@ impl IndexTree {
             self.split(&path, path.len() - 1, key)?;
             return Err(Restart);
         }
-        let word = self.leaf_word(key, rid);
         node.changed();
-        node.insert_at(place, key.head, word.0, word);
+        self.insert_entry(&node, place, key, rid);
         Ok(Ok(()))
     }
 
-    /// Returns the word of a leaf's entry.
-    pub(super) fn leaf_word(&self, key: &SearchKey<'_>, rid: Rid) -> KeyWord {
-        if key.is_long() {
-            KeyWord::long(KeyCell::allocate(&self.memory, key.bytes, rid.number()))
-        } else {
-            KeyWord::inline(key.bytes.len(), rid.number())
+    /// Inserts an entry at its place in a leaf.
+    #[inline(always)]
+    pub(super) fn insert_entry(
+        &self,
+        leaf: &LatchedNode<'_>,
+        place: usize,
+        key: &SearchKey<'_>,
+        rid: Rid,
+    ) {
+        if leaf.has_prefix() {
+            let mut unused = UnusedCells::new();
+            self.insert_behind_prefix(leaf, place, key, rid, &mut unused);
+            return self.retire_cells(&mut unused);
+        }
+        let word = key.word(rid.number(), &self.memory);
+        leaf.insert_at(place, key.head, word.0, word);
+    }
+
+    #[inline(never)]
+    pub(super) fn insert_behind_prefix(
+        &self,
+        leaf: &LatchedNode<'_>,
+        place: usize,
+        key: &SearchKey<'_>,
+        rid: Rid,
+        unused: &mut UnusedCells,
+    ) {
+        let key = self.share_prefix(leaf, key, unused);
+        let word = key.word(rid.number(), &self.memory);
+        leaf.insert_at(place, key.head, word.0, word);
+    }
+
+    /// Inserts a separator and its child at their place in an inner node.
+    pub(super) fn insert_separator(
+        &self,
+        node: &LatchedNode<'_>,
+        place: usize,
+        separator: &[u8],
+        child: NodeRef,
+        unused: &mut UnusedCells,
+    ) {
+        let key = self.share_prefix(node, &SearchKey::new(separator), unused);
+        node.insert_at(place, key.head, child.0, key.word(0, &self.memory));
+        if key.is_long() && !node.has_prefix() {
+            self.choose_prefix(node, unused);
         }
     }
 
@@ -92,9 +130,12 @@ impl IndexTree {
             parent_node.changed();
             node.changed();
         }
-        let (right, separator) = self.split_latched(&node, full.place, key);
+        let mut unused = UnusedCells::new();
+        let (right, separator) = self.split_latched(&node, full.place, key, &mut unused);
         // Not full: its version has not changed since that was read.
-        parent_node.insert_at(parent.place + 1, separator.head, right.0, separator.word);
+        let place = parent.place + 1;
+        self.insert_separator(&parent_node, place, &separator, right, &mut unused);
+        self.retire_cells(&mut unused);
         Ok(())
     }
 
@@ -104,13 +145,26 @@ impl IndexTree {
         if !is_planted(Bug::SplitUnnoticedByReaders) {
             node.changed();
         }
-        let (right, separator) = self.split_latched(&node, full.place, key);
-        let root = LatchedNode::allocate(&self.memory, node.level() + 1);
-        root.insert_at(0, 0, node.reference().0, KeyWord::NONE);
-        root.insert_at(1, separator.head, right.0, separator.word);
-        self.count_nodes(root.level(), 1);
-        self.set_root(root.release());
+        let mut unused = UnusedCells::new();
+        let (right, separator) = self.split_latched(&node, full.place, key, &mut unused);
+        self.set_root(self.root_above(&node, &separator, right, &mut unused).release());
+        self.retire_cells(&mut unused);
         Ok(())
+    }
+
+    /// Allocates a root above the present one and its new right sibling.
+    pub(super) fn root_above<'n>(
+        &self,
+        left: &LatchedNode<'_>,
+        separator: &[u8],
+        right: NodeRef,
+        unused: &mut UnusedCells,
+    ) -> LatchedNode<'n> {
+        let root = LatchedNode::allocate(&self.memory, left.level() + 1);
+        self.count_nodes(root.level(), 1);
+        root.insert_at(0, 0, left.reference().0, KeyWord::NONE);
+        self.insert_separator(&root, 1, separator, right, unused);
+        root
     }
 
     /// Moves the upper part of a full node to a new right sibling. If `key` is greater than all
@@ -121,44 +175,37 @@ impl IndexTree {
         node: &LatchedNode<'_>,
         place: usize,
         key: &SearchKey<'_>,
+        unused: &mut UnusedCells,
     ) -> (NodeRef, Separator) {
         let right = LatchedNode::allocate(&self.memory, node.level());
         self.count_nodes(node.level(), 1);
-        if node.level() > 0 {
-            let appends = place == FANOUT - 1;
-            let from = if appends { FANOUT - 1 } else { FANOUT / 2 };
-            let separator = Separator { head: node.head(from), word: node.key(from).word() };
-            node.move_tail(from, &right);
-            right.set_separator(0, 0, KeyWord::NONE);
-            return (right.release(), separator);
-        }
-        let (place, _) = node.lower_bound::<Scalar>(key);
-        if place == FANOUT {
-            let separator = self.separator_after(node.key(place - 1), key.bytes);
-            return (right.release(), separator);
-        }
-        let from = FANOUT / 2;
-        let separator =
-            node.key(from).with_bytes(|bytes| self.separator_after(node.key(from - 1), bytes));
+        self.copy_prefix(node, &right);
+        let (from, separator) = if node.level() > 0 {
+            let from = if place == FANOUT - 1 { FANOUT - 1 } else { node.split_place() };
+            (from, node.key(from).with_bytes(Separator::from_slice))
+        } else {
+            let (place, _) = node.lower_bound::<Scalar>(key);
+            let from = if place == FANOUT { FANOUT } else { node.split_place() };
+            let separator = match from {
+                FANOUT => separator_after(node.key(from - 1), key.bytes),
+                _ => node.key(from).with_bytes(|key| separator_after(node.key(from - 1), key)),
+            };
+            (from, separator)
+        };
         node.move_tail(from, &right);
+        if node.level() > 0 {
+            unused.extend(right.clear_separator().cell());
+        }
+        self.choose_prefix(node, unused);
+        self.choose_prefix(&right, unused);
         (right.release(), separator)
     }
+}
 
-    /// Returns the separator between a key and the next one, whose bytes are `right`.
-    pub(super) fn separator_after(&self, left: HeldKey<'_>, right: &[u8]) -> Separator {
-        left.with_bytes(|left| self.separator(left, right))
-    }
-
-    /// Returns the shortest key above `left` that is at most `right`.
-    fn separator(&self, left: &[u8], right: &[u8]) -> Separator {
+/// Returns the shortest key above `left` that is at most `right`.
+pub(super) fn separator_after(left: HeldKey<'_>, right: &[u8]) -> Separator {
+    left.with_bytes(|left| {
         assert!(left < right, "entries are sorted");
-        let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();
-        let key = SearchKey::new(&right[..=common]);
-        let word = if key.is_long() {
-            KeyWord::long(KeyCell::allocate(&self.memory, key.bytes, 0))
-        } else {
-            KeyWord::inline(key.bytes.len(), 0)
-        };
-        Separator { head: key.head, word }
-    }
+        Separator::from_slice(&right[..=common_bytes(left, right)])
+    })
 }

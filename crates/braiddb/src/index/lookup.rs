@@ -19,8 +19,20 @@ use crate::sched;
 pub(crate) struct Lookup<'k, 'g> {
     key: SearchKey<'k>,
     operation: &'g OperationGuard,
-    reached: Option<ReachedNode<'g>>,
-    absent: Option<InsertionPlace<'g>>,
+    stage: IndexLookupStage<'g>,
+}
+
+/// Where a lookup has paused or ended.
+#[derive(Clone, Copy, Debug)]
+enum IndexLookupStage<'g> {
+    /// At the root.
+    Start,
+    /// At a node.
+    Reached(ReachedNode<'g>),
+    /// At an entry of a leaf that is probably the key's; its cell was prefetched.
+    Probable(HeldKey<'g>),
+    /// The index does not contain the key.
+    Absent(InsertionPlace<'g>),
 }
 
 /// The node where a lookup has paused.
@@ -55,13 +67,16 @@ pub(crate) struct InsertionPlace<'g> {
 impl<'k, 'g> Lookup<'k, 'g> {
     #[inline(always)]
     pub(crate) fn new(key: &'k [u8], operation: &'g OperationGuard) -> Self {
-        Self { key: SearchKey::new(key), operation, reached: None, absent: None }
+        Self { key: SearchKey::new(key), operation, stage: IndexLookupStage::Start }
     }
 
     /// Returns the leaf to which the key belongs, which the index does not contain.
     #[inline(always)]
     pub(crate) fn insertion_place(&self) -> InsertionPlace<'g> {
-        self.absent.expect("the lookup has ended without an entry")
+        match self.stage {
+            IndexLookupStage::Absent(place) => place,
+            _ => unreachable!("the lookup has ended without an entry"),
+        }
     }
 
     /// Continues the lookup; it pauses only if `PAUSES`.
@@ -87,11 +102,34 @@ impl<'k, 'g> Lookup<'k, 'g> {
         &mut self,
         index: &IndexTree,
     ) -> LookupProgress {
+        if PAUSES && let IndexLookupStage::Probable(probable) = self.stage {
+            return self.confirm::<C>(probable, index);
+        }
         loop {
             if let Ok(progress) = self.try_advance::<C, PAUSES>(index) {
                 return progress;
             }
-            self.reached = None;
+            self.stage = IndexLookupStage::Start;
+        }
+    }
+
+    /// Ends a lookup that has found an entry with the key's head and fingerprint. Since it was found
+    /// it may have been removed, as may every record between its lookup and its use.
+    #[inline(never)]
+    fn confirm<C: CountAtMost>(
+        &mut self,
+        probable: HeldKey<'g>,
+        index: &IndexTree,
+    ) -> LookupProgress {
+        if probable.has_bytes(self.key.bytes) {
+            return LookupProgress::Found(probable.rid());
+        }
+        match index.find_with::<C>(&self.key, self.operation) {
+            Ok(rid) => LookupProgress::Found(rid),
+            Err(place) => {
+                self.stage = IndexLookupStage::Absent(place);
+                LookupProgress::Absent
+            }
         }
     }
 
@@ -106,8 +144,8 @@ impl<'k, 'g> Lookup<'k, 'g> {
     ) -> Result<LookupProgress, Restart> {
         // A copy, which can stay in registers.
         let key = &SearchKey { ..self.key };
-        let ReachedNode { mut node, mut parent, mut is_prefetched } = match self.reached.take() {
-            Some(reached) if PAUSES => reached,
+        let ReachedNode { mut node, mut parent, mut is_prefetched } = match self.stage {
+            IndexLookupStage::Reached(reached) if PAUSES => reached,
             _ => {
                 let node = index.unchecked_root(self.operation);
                 ReachedNode { node, parent: None, is_prefetched: false }
@@ -115,9 +153,13 @@ impl<'k, 'g> Lookup<'k, 'g> {
         };
         loop {
             if PAUSES && !is_prefetched && index.is_cold(node.level()) {
-                let lines = node.group_lines(node.group::<C>(key.head));
+                let lines = node.group_lines(node.group::<C>(node.relative_head(key)));
                 lines.into_iter().for_each(sched::prefetch);
-                self.reached = Some(ReachedNode { node, parent, is_prefetched: true });
+                if node.has_prefix() {
+                    sched::prefetch(&raw const node.prefix);
+                }
+                let reached = ReachedNode { node, parent, is_prefetched: true };
+                self.stage = IndexLookupStage::Reached(reached);
                 return Ok(LookupProgress::Paused);
             }
             let version = node.latch.version()?;
@@ -126,23 +168,32 @@ impl<'k, 'g> Lookup<'k, 'g> {
                 Some((parent, version)) => parent.latch.validate(version)?,
                 None => index.check_root(node)?,
             }
-            let group = node.group::<C>(key.head);
             if node.level() == 0 {
-                let found = node.find::<C>(key, group).map(HeldKey::rid);
+                if PAUSES
+                    && index.is_cold(0)
+                    && let Some(probable) = node.probable_cell::<C>(key)
+                {
+                    node.latch.validate(version)?;
+                    probable.prefetch(key.bytes.len());
+                    self.stage = IndexLookupStage::Probable(probable);
+                    return Ok(LookupProgress::Paused);
+                }
+                let found = node.find::<C>(key);
                 node.latch.validate(version)?;
                 return Ok(match found {
                     Ok(rid) => LookupProgress::Found(rid),
                     Err(place) => {
-                        self.absent = Some(InsertionPlace { leaf: node, version, place });
+                        let place = InsertionPlace { leaf: node, version, place };
+                        self.stage = IndexLookupStage::Absent(place);
                         LookupProgress::Absent
                     }
                 });
             }
-            let child = node.child(node.child_place::<C>(key, group), version)?;
+            let child = node.child(node.child_place::<C>(key), version)?;
             (node, parent, is_prefetched) = (child, Some((node, version)), false);
             if PAUSES && index.is_cold(child.level()) {
                 sched::prefetch(child.reference().pointer());
-                self.reached = Some(ReachedNode { node, parent, is_prefetched });
+                self.stage = IndexLookupStage::Reached(ReachedNode { node, parent, is_prefetched });
                 return Ok(LookupProgress::Paused);
             }
         }
@@ -207,14 +258,13 @@ impl IndexTree {
         let mut version = node.latch.version()?;
         self.check_root(node)?;
         while node.level() > 0 {
-            let group = node.group::<C>(key.head);
-            let child = node.child(node.child_place::<C>(key, group), version)?;
+            let child = node.child(node.child_place::<C>(key), version)?;
             let child_version = child.latch.version()?;
             // The child keeps its range as long as the link to it has not changed.
             node.latch.validate(version)?;
             (node, version) = (child, child_version);
         }
-        let found = node.find::<C>(key, node.group::<C>(key.head)).map(HeldKey::rid);
+        let found = node.find::<C>(key);
         node.latch.validate(version)?;
         Ok(found.map_err(|place| InsertionPlace { leaf: node, version, place }))
     }
@@ -228,10 +278,8 @@ impl IndexTree {
         if node.count() == FANOUT {
             return false;
         }
-        let key = &SearchKey::new(key);
-        let word = self.leaf_word(key, rid);
         node.changed();
-        node.insert_at(place, key.head, word.0, word);
+        self.insert_entry(&node, place, &SearchKey::new(key), rid);
         true
     }
 }

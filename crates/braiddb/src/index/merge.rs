@@ -9,7 +9,7 @@
 //! and is freed after the grace period. So a reader of either node restarts, unless it had finished
 //! with the node before.
 
-use super::key::{KeyWord, SearchKey};
+use super::key::{SearchKey, UnusedCells};
 use super::node::{FANOUT, LatchedNode};
 use super::tree::{IndexPathStep, IndexTree};
 use crate::latch::Restart;
@@ -97,34 +97,49 @@ impl IndexTree {
             left.changed();
             right.obsolete();
         }
-        if let Some(word) = absorb(&parent, place, &left, &right) {
-            self.retire_key(word);
-        }
+        let mut unused = UnusedCells::new();
+        self.absorb(&parent, place, &left, &right, &mut unused);
+        self.retire_cells(&mut unused);
         // SAFETY: the parent had the only reference to it, and was latched when that link was
         // removed.
         unsafe { self.retire_node(right) };
         Ok(true)
     }
-}
 
-/// Moves all entries of `right` to the end of `left`, the child of `parent` at `place`, and unlinks
-/// `right`, the next child. Returns the separator's word if it is no longer referenced.
-fn absorb(
-    parent: &LatchedNode<'_>,
-    place: usize,
-    left: &LatchedNode<'_>,
-    right: &LatchedNode<'_>,
-) -> Option<KeyWord> {
-    let separator = parent.key(place + 1);
-    let start = left.count();
-    for from in 0..right.count() {
-        // The first separator of an inner node represents the lower end of its range.
-        let key = match (right.level(), from) {
-            (1.., 0) => separator,
-            _ => right.key(from),
-        };
-        left.insert_at(start + from, key.head(), right.word(from), key.word());
+    /// Moves all entries of `right` to the end of `left`, the child of `parent` at `place`, and
+    /// unlinks `right`, the next child.
+    fn absorb(
+        &self,
+        parent: &LatchedNode<'_>,
+        place: usize,
+        left: &LatchedNode<'_>,
+        right: &LatchedNode<'_>,
+        unused: &mut UnusedCells,
+    ) {
+        let separator = parent.key(place + 1);
+        let (start, mut prefix_bytes) = (left.count(), left.prefix_bytes());
+        for from in 0..right.count() {
+            // The first separator of an inner node represents the lower end of its range.
+            let key = match (right.level(), from) {
+                (1.., 0) => separator,
+                _ => right.key(from),
+            };
+            if prefix_bytes > 0 {
+                key.with_bytes(|key| {
+                    self.share_prefix(left, &SearchKey::new(key), unused);
+                });
+                prefix_bytes = left.prefix_bytes();
+            }
+            let (head, word) = key.recoded(prefix_bytes, &self.memory, unused);
+            let entry = if right.level() == 0 { word.0 } else { right.word(from) };
+            left.insert_at(start + from, head, entry, word);
+        }
+        if right.level() == 0 {
+            unused.extend(separator.word().cell());
+        }
+        parent.remove_at(place + 1);
+        if prefix_bytes > 0 || right.has_prefix() {
+            self.choose_prefix(left, unused);
+        }
     }
-    parent.remove_at(place + 1);
-    (right.level() == 0).then_some(separator.word())
 }

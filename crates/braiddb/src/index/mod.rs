@@ -3,8 +3,9 @@
 //! When latency is hidden, the cost of a lookup is its number of cache lines, not its number of
 //! steps. So each node has one line of hints. A lookup reads that line, then one line of key heads
 //! and one of values: three lines in two dependent accesses. This is similar to Masstree's 8-byte
-//! slices, without its layers. Concurrency control is optimistic lock coupling: readers validate
-//! versions, writers latch nodes, and no task suspends while it holds a latch.
+//! slices; instead of its layers, nodes cut off the prefix that their keys share. Concurrency control
+//! is optimistic lock coupling: readers validate versions, writers latch nodes, and no task suspends
+//! while it holds a latch.
 
 mod append;
 #[cfg(all(test, not(loom)))]
@@ -17,6 +18,7 @@ mod merge;
 #[cfg(all(test, loom))]
 mod model;
 mod node;
+mod prefix;
 mod remove;
 mod search;
 mod shift;

@@ -8,7 +8,7 @@ use loom::model::Builder;
 use loom::thread;
 use smallvec::SmallVec;
 
-use super::key::{KeyWord, SearchKey};
+use super::key::{KeyWord, SearchKey, UnusedCells};
 use super::node::LatchedNode;
 use super::*;
 use crate::memory::MemoryCounters;
@@ -27,12 +27,63 @@ fn two_leaves(memory: Arc<MemoryCounters>) -> IndexTree {
     right.insert_at(0, key.head, KeyWord::inline(1, 5).0, KeyWord::NONE);
     let root = LatchedNode::allocate(&index.memory, 1);
     root.insert_at(0, 0, left.reference().0, KeyWord::NONE);
-    root.insert_at(1, separator.head, right.release().0, KeyWord::inline(1, 0));
+    root.insert_at(1, separator.head, right.release().0, separator.word(0, &index.memory));
     index.count_nodes(0, 1);
     index.count_nodes(1, 1);
     index.set_root(root.release());
     assert_eq!(index.nodes_by_level(), [2, 1]);
     index
+}
+
+/// Creates a tree of one leaf, in which two keys have a prefix in common.
+fn leaf_with_prefix(memory: Arc<MemoryCounters>) -> IndexTree {
+    let index = IndexTree::new(memory);
+    let operation = reclaim::enter();
+    for number in 1..=2 {
+        index.insert(&long_key(number), Rid::new(number.into()), &operation).unwrap();
+    }
+    let (leaf, version) = index.root(&operation).unwrap();
+    let leaf = leaf.acquire(version).unwrap();
+    let mut unused = UnusedCells::new();
+    index.choose_prefix(&leaf, &mut unused);
+    assert_eq!(leaf.prefix_bytes(), 8);
+    index.retire_cells(&mut unused);
+    drop(leaf);
+    drop(operation);
+    index
+}
+
+fn long_key(number: u8) -> [u8; 9] {
+    [b'p', b'r', b'e', b'f', b'i', b'x', 0, 0, number]
+}
+
+#[test]
+fn model_of_a_look_up_beside_a_change_of_the_prefix_finds_its_key() {
+    let mut builder = Builder::new();
+    // A change of the prefix stores all entries again.
+    builder.preemption_bound = Some(1);
+    builder.max_branches = 10_000;
+    builder.check(|| {
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(2, memory.clone()));
+        let me = domain.participate();
+        let index = Arc::new(leaf_with_prefix(memory));
+        let other = {
+            let (domain, index) = (domain.clone(), index.clone());
+            thread::spawn(move || {
+                let me = domain.participate();
+                let operation = reclaim::enter();
+                assert_eq!(index.get(&long_key(2), &operation), Some(Rid::new(2)));
+                drop((operation, index));
+                drop(me);
+            })
+        };
+        let operation = reclaim::enter();
+        index.insert(&[1], Rid::new(9), &operation).unwrap();
+        drop(operation);
+        other.join().unwrap();
+        drop(me);
+    });
 }
 
 /// Runs `other` concurrently with a merge of the two leaves.

@@ -1,8 +1,8 @@
 //! Index nodes: layout, access under a guard, and changes under a latch.
 //!
 //! ```text
-//! line  0      latch word, 6 hints: the heads of entries 8, 16, … 48; count
-//! line  1      unused, so that the lines of a group are a pair
+//! line  0      latch word, 6 hints: the heads of entries 8, 16, … 48; count, length of the prefix
+//! line  1      the prefix: the address of its cell, and its words
 //! lines 2-15   7 groups of 8 entries: a line of heads, in key order, all ones past the last entry;
 //!              and a line of words: key words with record ids (leaf) or children (inner node)
 //! lines 16-22  inner nodes only: 56 key words of the separators
@@ -18,6 +18,8 @@
 //! - In an inner node, child `i` has the keys from separator `i` up to, but excluding, separator `i
 //!   + 1`. Separator 0 represents minus infinity within the node's range.
 //! - A child's address has its level in its low six bits.
+//! - All keys begin with the prefix, and heads are behind it. Separator 0 of an inner node counts as
+//!   no key.
 //!
 //! Contents are atomics because readers do not latch: they read Relaxed and validate. Words with
 //! addresses are stored with Release and loaded with Acquire. So the memory at that address is
@@ -28,7 +30,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
-use super::key::{HeldKey, KeyWord};
+use super::key::{HeldKey, KeyCell, KeyWord, MAX_PREFIX_BYTES, PREFIX_WORDS, word_of};
 #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation, braid_system_allocator))))]
 use super::shift;
 use super::shift::{GROUP, ScalarShift, ShiftUp};
@@ -46,6 +48,8 @@ pub(super) const FANOUT: usize = match (cfg!(loom), cfg!(braid_simulation)) {
     _ => 56,
 };
 const LINE_BYTES: usize = 64;
+/// Position of the prefix's length in the word of counts.
+const PREFIX_SHIFT: u32 = 32;
 
 /// A leaf, or the common part of an inner node.
 #[derive(Debug)]
@@ -54,8 +58,19 @@ const LINE_BYTES: usize = 64;
 pub(super) struct IndexNode {
     pub(super) latch: Latch,
     pub(super) hints: [AtomicU64; FANOUT / GROUP - 1],
-    count: AtomicU64,
+    counts: AtomicU64,
+    pub(super) prefix: NodePrefix,
     pub(super) groups: [EntryGroup; FANOUT / GROUP],
+}
+
+/// The bytes with which all keys of a node begin.
+#[derive(Debug)]
+#[cfg_attr(not(any(loom, braid_simulation)), repr(C, align(64)))]
+pub(super) struct NodePrefix {
+    /// Address of the cell from which keys are composed; 0 without a prefix.
+    cell: AtomicU64,
+    /// The bytes, big-endian and padded with zeros, for comparisons.
+    pub(super) words: [AtomicU64; PREFIX_WORDS],
 }
 
 /// A group of entries; the head of its first entry is a hint.
@@ -114,11 +129,14 @@ impl NodeRef {
     pub(super) fn allocate(memory: &MemoryCounters, level: u64) -> Self {
         assert!(level <= LEVEL_MASK);
         let block = memory.allocate(MemoryKind::Node, Self::layout(level));
-        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+        fn zeros<const N: usize>() -> [AtomicU64; N] {
+            std::array::from_fn(|_| AtomicU64::new(0))
+        }
         let node = IndexNode {
             latch: Latch::new(),
             hints: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
-            count: AtomicU64::new(0),
+            counts: AtomicU64::new(0),
+            prefix: NodePrefix { cell: AtomicU64::new(0), words: zeros() },
             groups: std::array::from_fn(|_| EntryGroup::new()),
         };
         // SAFETY: fresh memory of the layout of what is written.
@@ -232,26 +250,41 @@ impl<'n> HeldNode<'n> {
         unsafe { &(*self.reference.pointer().cast::<InnerNode>()).tails }
     }
 
+    /// Returns the word of a key of a leaf, or of a separator. Meaningless until validated, unless
+    /// latched.
+    #[inline(always)]
+    pub(super) fn key_word(self, place: usize) -> KeyWord {
+        // Acquire: pairs with the Release in `store`; the module's invariants give the reason.
+        KeyWord(match self.level() {
+            0 => self.word(place),
+            _ => self.tails()[place].load(Ordering::Acquire),
+        })
+    }
+
     /// Returns the key of a leaf's entry, or a separator of an inner node. Meaningless until
     /// validated, unless latched.
     #[inline(always)]
     pub(super) fn key(self, place: usize) -> HeldKey<'n> {
-        // Acquire: pairs with the Release in `store`; the module's invariants give the reason.
-        let word = match self.level() {
-            0 => self.word(place),
-            _ => self.tails()[place].load(Ordering::Acquire),
-        };
-        // SAFETY: a long key that a node references is allocated as long as the node may be
-        // accessed (this type's invariant).
-        unsafe { HeldKey::new(self.head(place), KeyWord(word)) }
+        // SAFETY: cells that a node references are allocated as long as the node may be accessed
+        // (this type's invariant).
+        unsafe { HeldKey::new(self.prefix_cell(), self.head(place), self.key_word(place)) }
     }
 
-    /// Returns the key of a leaf's entry whose head was read before. Meaningless until validated.
+    /// Returns the cell of the node's prefix.
     #[inline(always)]
-    pub(super) fn entry(self, place: usize, head: u64) -> HeldKey<'n> {
-        // SAFETY: a long key that a node references is allocated as long as the node may be
-        // accessed (this type's invariant).
-        unsafe { HeldKey::new(head, KeyWord(self.word(place))) }
+    pub(super) fn prefix_cell(self) -> Option<KeyCell> {
+        if !self.has_prefix() {
+            return None;
+        }
+        // Acquire: pairs with the Release in `store`; the module's invariants give the reason.
+        KeyCell::at(self.node().prefix.cell.load(Ordering::Acquire))
+    }
+
+    /// Returns the node's prefix as a key.
+    pub(super) fn prefix(self) -> Option<HeldKey<'n>> {
+        // SAFETY: a cell that a node references is allocated as long as the node may be accessed (this
+        // type's invariant).
+        self.prefix_cell().map(|cell| unsafe { HeldKey::new(None, 0, KeyWord::of_prefix(cell)) })
     }
 
     /// Appends the entries of a leaf at some places to `out`. Meaningless until validated.
@@ -262,7 +295,7 @@ impl<'n> HeldNode<'n> {
         entry: impl Fn(HeldKey<'n>) -> T,
         out: &mut Vec<T>,
     ) {
-        let mut place = places.start;
+        let (mut place, prefix) = (places.start, self.prefix_cell());
         while place < places.end {
             let group = &self.node().groups[place / GROUP];
             let at = place % GROUP..(place % GROUP + places.end - place).min(GROUP);
@@ -271,9 +304,9 @@ impl<'n> HeldNode<'n> {
             out.extend(entries.map(|(head, word)| {
                 // Relaxed: validated by the caller. Acquire: as in `word`.
                 let (head, word) = (head.load(Ordering::Relaxed), word.load(Ordering::Acquire));
-                // SAFETY: a long key that a node references is allocated as long as the node may be
+                // SAFETY: cells that a node references are allocated as long as the node may be
                 // accessed (this type's invariant).
-                entry(unsafe { HeldKey::new(head, KeyWord(word)) })
+                entry(unsafe { HeldKey::new(prefix, head, KeyWord(word)) })
             }));
         }
     }
@@ -383,11 +416,29 @@ impl<'n> LatchedNode<'n> {
         assert_eq!(right.count(), count - from);
     }
 
-    /// Replaces the separator of entry `place` in an inner node.
-    pub(super) fn set_separator(&self, place: usize, head: u64, tail: KeyWord) {
+    /// Replaces a key, but not its hint.
+    pub(super) fn set_key(&self, place: usize, head: u64, word: KeyWord) {
         store(self.head_at(place), head);
-        store(&self.tails()[place], tail.0);
-        self.refresh_hints(place, place + 1);
+        match self.level() {
+            0 => store(self.word_at(place), word.0),
+            _ => store(&self.tails()[place], word.0),
+        }
+    }
+
+    /// Makes separator 0 of an inner node minus infinity, and returns its former word.
+    pub(super) fn clear_separator(&self) -> KeyWord {
+        let word = self.key(0).word();
+        self.set_key(0, 0, KeyWord::NONE);
+        word
+    }
+
+    /// Stores the prefix; the heads are changed by the caller.
+    pub(super) fn store_prefix(&self, cell: Option<KeyCell>, prefix: &[u8]) {
+        for (number, word) in self.prefix.words.iter().enumerate() {
+            store(word, word_of(prefix, number * 8));
+        }
+        store(&self.prefix.cell, cell.map_or(0, KeyCell::address));
+        store(&self.counts, self.count() as u64 | (prefix.len() as u64) << PREFIX_SHIFT);
     }
 }
 
@@ -405,7 +456,21 @@ impl IndexNode {
     #[inline(always)]
     pub(super) fn count(&self) -> usize {
         // Relaxed: validated, or latched.
-        (self.count.load(Ordering::Relaxed) as usize).min(FANOUT)
+        (self.counts.load(Ordering::Relaxed) as u32 as usize).min(FANOUT)
+    }
+
+    /// Returns whether the prefix is not empty; a reader validates before it relies on it.
+    #[inline(always)]
+    pub(super) fn has_prefix(&self) -> bool {
+        // Relaxed: validated, or latched.
+        self.counts.load(Ordering::Relaxed) >> PREFIX_SHIFT != 0
+    }
+
+    /// Returns the length of the prefix; a reader validates before it relies on it.
+    #[inline(always)]
+    pub(super) fn prefix_bytes(&self) -> usize {
+        // Relaxed: validated, or latched.
+        ((self.counts.load(Ordering::Relaxed) >> PREFIX_SHIFT) as usize).min(MAX_PREFIX_BYTES)
     }
 
     #[inline(always)]
@@ -475,7 +540,7 @@ impl IndexNode {
     }
 
     fn set_count(&self, count: usize) {
-        store(&self.count, count as u64);
+        store(&self.counts, count as u64 | (self.prefix_bytes() as u64) << PREFIX_SHIFT);
     }
 
     #[inline(always)]
@@ -505,7 +570,7 @@ impl IndexNode {
     }
 
     /// Recomputes the hints for entries from `place` up to `end`.
-    fn refresh_hints(&self, place: usize, end: usize) {
+    pub(super) fn refresh_hints(&self, place: usize, end: usize) {
         for group in (place / GROUP).max(1)..end.div_ceil(GROUP) {
             store(&self.hints[group - 1], self.head(group * GROUP));
         }

@@ -1,6 +1,6 @@
 //! Removal, and unlinking of empty leaves. Sparse nodes are merged (`merge`).
 
-use super::key::{KeyWord, SearchKey};
+use super::key::{KeyWord, SearchKey, UnusedCells};
 use super::merge;
 use super::node::LatchedNode;
 use super::search::Scalar;
@@ -50,7 +50,11 @@ impl IndexTree {
             node.changed();
         }
         node.remove_at(place);
-        self.retire_key(word);
+        let mut unused: UnusedCells = word.cell().into_iter().collect();
+        if node.count() == 0 && node.has_prefix() {
+            node.set_prefix(&[], &self.memory, &mut unused);
+        }
+        self.retire_cells(&mut unused);
         Ok(Some(node.count()))
     }
 
@@ -75,9 +79,8 @@ impl IndexTree {
         let place = path[above].place;
         if place == 0 {
             // The next child takes over the range, including its lower end.
-            self.retire_key(ancestor.key(1).word());
             ancestor.remove_at(0);
-            ancestor.set_separator(0, 0, KeyWord::NONE);
+            self.retire_key(ancestor.clear_separator());
         } else {
             self.retire_key(ancestor.key(place).word());
             ancestor.remove_at(place);
@@ -109,7 +112,13 @@ impl IndexTree {
 
     /// Retires a long key's memory.
     pub(super) fn retire_key(&self, word: KeyWord) {
-        if let Some(cell) = word.cell() {
+        self.retire_cells(&mut word.cell().into_iter().collect());
+    }
+
+    /// Retires cells.
+    #[inline(always)]
+    pub(super) fn retire_cells(&self, cells: &mut UnusedCells) {
+        while let Some(cell) = cells.pop() {
             // SAFETY: unlinked by the caller under the latch, which only one task can do.
             unsafe { cell.retire(&self.memory) };
         }

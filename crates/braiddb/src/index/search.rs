@@ -3,15 +3,22 @@
 
 use std::cmp::Ordering as Order;
 
-use super::key::{HeldKey, SearchKey};
+use super::key::{HeldKey, SearchKey, rank};
 use super::node::{HeldNode, IndexNode};
 use super::shift::GROUP;
+use crate::rid::Rid;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts the sorted words that are at most `head`. A reader validates before it relies on the
 /// count; if the words are being changed, it is any number up to `N`.
 pub(super) trait CountAtMost {
     fn count<const N: usize>(words: &[AtomicU64; N], head: u64) -> usize;
+
+    /// Does what `HeldNode::child_place` does in a node with a prefix; out of line.
+    fn child_place_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> usize;
+
+    /// Does what `HeldNode::find` does in a node with a prefix; out of line.
+    fn find_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> Result<Rid, usize>;
 }
 
 /// One word at a time, for every processor.
@@ -27,6 +34,16 @@ impl CountAtMost for Scalar {
         }
         count
     }
+
+    #[inline(never)]
+    fn child_place_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> usize {
+        node.child_place_with_prefix::<Self>(key)
+    }
+
+    #[inline(never)]
+    fn find_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> Result<Rid, usize> {
+        node.find_with_prefix::<Self>(key)
+    }
 }
 
 /// Four words at a time, with AVX2. Models and simulations control each atomic access, so they use
@@ -39,7 +56,7 @@ pub(super) mod wide {
         _mm256_xor_si256,
     };
 
-    use super::{AtomicU64, CountAtMost};
+    use super::{AtomicU64, CountAtMost, HeldNode, Rid, SearchKey};
 
     const LANES: usize = 4;
 
@@ -57,6 +74,28 @@ pub(super) mod wide {
             };
             // Lanes that overlap are of the same words.
             (low | high << (N - LANES) | 1 << N).trailing_zeros() as usize
+        }
+
+        #[inline(always)]
+        fn child_place_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> usize {
+            #[inline(never)]
+            #[target_feature(enable = "avx2")]
+            fn child_place(node: HeldNode<'_>, key: &SearchKey<'_>) -> usize {
+                node.child_place_with_prefix::<Avx2>(key)
+            }
+            // SAFETY: only functions that were entered after `has_avx2` use this type.
+            unsafe { child_place(node, key) }
+        }
+
+        #[inline(always)]
+        fn find_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> Result<Rid, usize> {
+            #[inline(never)]
+            #[target_feature(enable = "avx2")]
+            fn find(node: HeldNode<'_>, key: &SearchKey<'_>) -> Result<Rid, usize> {
+                node.find_with_prefix::<Avx2>(key)
+            }
+            // SAFETY: only functions that were entered after `has_avx2` use this type.
+            unsafe { find(node, key) }
         }
     }
 
@@ -106,24 +145,36 @@ impl IndexNode {
     }
 }
 
+/// The results of searches are meaningless until validated, unless the node is latched. Each search
+/// has two forms, so that keys of nodes without a prefix stay in registers.
 impl<'n> HeldNode<'n> {
     /// Returns the first entry whose key is at least `key`, or the number of entries. The second
-    /// result is `true` if the keys are equal. The results of this and the following functions are
-    /// meaningless until validated, unless latched.
+    /// result is `true` if the keys are equal.
     #[inline(always)]
     pub(super) fn lower_bound<C: CountAtMost>(self, key: &SearchKey<'_>) -> (usize, bool) {
+        if !self.has_prefix() {
+            return self.lower_bound_behind_prefix::<C>(key);
+        }
+        match self.behind_prefix(key) {
+            Ok(key) => self.lower_bound_behind_prefix::<C>(&key),
+            Err(order) => (if order.is_lt() { 0 } else { self.count() }, false),
+        }
+    }
+
+    #[inline(always)]
+    fn lower_bound_behind_prefix<C: CountAtMost>(self, key: &SearchKey<'_>) -> (usize, bool) {
         match self.place_in::<C>(self.group::<C>(key.head), key.head) {
             None => (0, false),
             Some((place, head)) if head < key.head => (place + 1, false),
             // A head of all ones is also in the places past the last entry, which have no tag.
-            Some((place, _)) if self.key(place).word().tag() == key.tag && !key.is_long() => {
+            Some((place, _)) if self.key_word(place).tag() == key.tag && !key.is_long() => {
                 (place, true)
             }
             Some(_) => self.lower_bound_exact(key),
         }
     }
 
-    /// Does what `lower_bound` does, by comparing whole keys.
+    /// Does what `lower_bound_behind_prefix` does, by comparing whole keys.
     fn lower_bound_exact(self, key: &SearchKey<'_>) -> (usize, bool) {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -137,19 +188,42 @@ impl<'n> HeldNode<'n> {
         (low, false)
     }
 
-    /// Returns the child of an inner node whose range contains `key`, given its head's group.
+    /// Returns the child of an inner node whose range contains `key`.
     #[inline(always)]
-    pub(super) fn child_place<C: CountAtMost>(self, key: &SearchKey<'_>, group: usize) -> usize {
-        match self.place_in::<C>(group, key.head) {
+    pub(super) fn child_place<C: CountAtMost>(self, key: &SearchKey<'_>) -> usize {
+        if self.has_prefix() {
+            return C::child_place_with_prefix(self, &SearchKey { ..*key });
+        }
+        self.child_place_behind_prefix::<C>(key)
+    }
+
+    #[inline(always)]
+    fn child_place_with_prefix<C: CountAtMost>(self, key: &SearchKey<'_>) -> usize {
+        match self.behind_prefix(key) {
+            Ok(key) => self.child_place_behind_prefix::<C>(&key),
+            Err(order) if order.is_lt() => 0,
+            Err(_) => self.count().saturating_sub(1),
+        }
+    }
+
+    #[inline(always)]
+    fn child_place_behind_prefix<C: CountAtMost>(self, key: &SearchKey<'_>) -> usize {
+        match self.place_in::<C>(self.group::<C>(key.head), key.head) {
             Some((place, head)) if head < key.head => place,
             // Equal heads: the separators themselves decide. A copy, so that the key stays in
             // registers otherwise.
-            _ => self.child_place_exact(&SearchKey { ..*key }),
+            Some((place, _)) => self.child_place_exact(&SearchKey { ..*key }, place),
+            None => 0,
         }
     }
 
     #[cold]
-    fn child_place_exact(self, key: &SearchKey<'_>) -> usize {
+    fn child_place_exact(self, key: &SearchKey<'_>, last: usize) -> usize {
+        // The last separator with this head; places past the last one have rank 0.
+        let last_rank = rank(self.key_word(last).tag());
+        if last_rank > 0 && last_rank < rank(key.tag) {
+            return last;
+        }
         match self.lower_bound_exact(key) {
             (place, true) => place,
             // Separator 0 is below every key, so the result is 0 here only for a node that is being
@@ -158,34 +232,70 @@ impl<'n> HeldNode<'n> {
         }
     }
 
-    /// Returns the entry of `key` in a leaf, given its head's group.
+    /// Returns the record id of `key` in a leaf.
     ///
     /// # Errors
     /// The place where the key would be inserted.
     #[inline(always)]
-    pub(super) fn find<C: CountAtMost>(
-        self,
-        key: &SearchKey<'_>,
-        group: usize,
-    ) -> Result<HeldKey<'n>, usize> {
+    pub(super) fn find<C: CountAtMost>(self, key: &SearchKey<'_>) -> Result<Rid, usize> {
+        if self.has_prefix() {
+            return C::find_with_prefix(self, &SearchKey { ..*key });
+        }
+        self.find_behind_prefix::<C>(key)
+    }
+
+    #[inline(always)]
+    fn find_with_prefix<C: CountAtMost>(self, key: &SearchKey<'_>) -> Result<Rid, usize> {
+        match self.behind_prefix(key) {
+            Ok(key) => self.find_behind_prefix::<C>(&key),
+            Err(order) => Err(if order.is_lt() { 0 } else { self.count() }),
+        }
+    }
+
+    #[inline(always)]
+    fn find_behind_prefix<C: CountAtMost>(self, key: &SearchKey<'_>) -> Result<Rid, usize> {
+        let group = self.group::<C>(key.head);
         let (place, head) = self.place_in::<C>(group, key.head).ok_or(0_usize)?;
         if head != key.head {
             return Err(place + 1);
         }
-        let found = self.entry(place, head);
-        if found.word().tag() == key.tag && !key.is_long() {
-            return Ok(found);
+        let word = self.key_word(place);
+        if word.tag() == key.tag && !key.is_long() {
+            return Ok(word.inline_rid());
         }
-        // Other keys have the same head, or the place is past the last entry. A copy as above.
-        self.find_exact(&SearchKey { ..*key })
+        // A long key, another key with the same head, or a place past the last entry. A copy as
+        // above.
+        self.find_exact(&SearchKey { ..*key }, place)
     }
 
-    #[cold]
-    fn find_exact(self, key: &SearchKey<'_>) -> Result<HeldKey<'n>, usize> {
+    #[inline(never)]
+    fn find_exact(self, key: &SearchKey<'_>, last: usize) -> Result<Rid, usize> {
+        if let Some(found) = self.with_fingerprint(key, last).filter(|found| found.is(key)) {
+            return Ok(found.rid());
+        }
         match self.lower_bound_exact(key) {
-            (place, true) => Ok(self.key(place)),
+            (place, true) => Ok(self.key(place).rid()),
             (place, false) => Err(place),
         }
+    }
+
+    /// Returns the last entry up to `last` that has the head and the tag of a key.
+    fn with_fingerprint(self, key: &SearchKey<'_>, last: usize) -> Option<HeldKey<'n>> {
+        let places = (0..=last).rev().take_while(|place| self.head(*place) == key.head);
+        let mut places = places.filter(|place| self.key_word(*place).tag() == key.tag);
+        places.next().map(|place| self.key(place))
+    }
+
+    /// Returns the entry of a leaf that is probably the one of `key`, if that has a cell.
+    #[inline(always)]
+    pub(super) fn probable_cell<C: CountAtMost>(self, key: &SearchKey<'_>) -> Option<HeldKey<'n>> {
+        let prefix_bytes = self.prefix_bytes();
+        if key.bytes.len() <= prefix_bytes + 8 {
+            return None;
+        }
+        let key = key.behind(prefix_bytes);
+        let (last, head) = self.place_in::<C>(self.group::<C>(key.head), key.head)?;
+        if head == key.head { self.with_fingerprint(&key, last) } else { None }
     }
 }
 

@@ -60,7 +60,13 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
         (0usize..400, 0u8..4).prop_map(|(n, last)| [vec![7; n], vec![last]].concat()),
         (0usize..20).prop_map(|n| vec![0xff; n]),
         (0u32..2000).prop_map(|n| format!("a long common prefix/{n}").into_bytes()),
+        (0u32..3, 0u64..500).prop_map(|(first, second)| pair(first.into(), second)),
     ]
+}
+
+/// Returns the key of a pair of numbers.
+fn pair(first: u64, second: u64) -> Vec<u8> {
+    [first.to_be_bytes(), second.to_be_bytes()].concat()
 }
 
 proptest! {
@@ -144,6 +150,60 @@ fn empty(threads: usize) -> (Arc<Domain>, IndexTree) {
 fn alone() -> (Participation, IndexTree) {
     let (domain, index) = empty(1);
     (domain.participate(), index)
+}
+
+/// Keys that differ only in the eight bytes behind a common prefix are stored without cells, until a
+/// key without the prefix arrives in their node.
+#[test]
+fn keys_with_a_common_prefix_need_no_cells() {
+    with_limit(PART_SECONDS, |_| {
+        const KEYS: u64 = 2000;
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(1, memory.clone()));
+        let me = domain.participate();
+        let index = IndexTree::new(memory.clone());
+        let number_of = |n: u64| n * 7919 % KEYS;
+        for number in (0..KEYS).map(number_of) {
+            insert(&index, &pair(7, number), number).unwrap();
+        }
+        index.check();
+        while me.turn() {}
+        let leaves = index.nodes_by_level()[0];
+        assert!(memory.bytes(MemoryKind::Key) <= (leaves + 10) * 64, "{leaves} leaves");
+        let (low, high) = (vec![0; 3], vec![0xff; 40]);
+        for (key, rid) in [(&low, KEYS), (&high, KEYS + 1)] {
+            insert(&index, key, rid).unwrap();
+            index.check();
+        }
+        let mut expected: Vec<_> = (0..KEYS).map(|number| (pair(7, number), number)).collect();
+        expected.insert(0, (low, KEYS));
+        expected.push((high, KEYS + 1));
+        assert_eq!(entries(&index, Bound::Unbounded, Bound::Unbounded, false), expected);
+        for (key, rid) in &expected {
+            assert_eq!(get(&index, key), Some(*rid));
+        }
+    });
+}
+
+/// Nodes are split between groups of keys. So the keys of one group, appended in order, fill their
+/// leaves.
+#[test]
+fn splits_separate_groups_of_keys() {
+    with_limit(PART_SECONDS, |_| {
+        const GROUPS: u64 = 20;
+        const EACH: u64 = 1000;
+        let (me, index) = alone();
+        for number in 0..EACH {
+            for group in 0..GROUPS {
+                insert(&index, &pair(group, number), number).unwrap();
+            }
+            me.turn();
+        }
+        index.check();
+        let (leaves, full) =
+            (index.nodes_by_level()[0], GROUPS * EACH / super::node::FANOUT as u64);
+        assert!(leaves <= full * 5 / 4, "{leaves} leaves, {full} full ones");
+    });
 }
 
 /// One key in 64 is kept, and the others are removed in several orders.

@@ -144,7 +144,7 @@ impl IndexTree {
                 path.push(IndexPathStep { node, version, place });
                 return Ok(path);
             }
-            let place = node.child_place::<Scalar>(key, node.group::<Scalar>(key.head));
+            let place = node.child_place::<Scalar>(key);
             let child = node.child(place, version)?;
             path.push(IndexPathStep { node, version, place });
             let child_version = child.latch.version()?;
@@ -159,6 +159,7 @@ impl IndexTree {
     /// # Safety
     /// The node is no longer linked, and it is retired once.
     pub(super) unsafe fn retire_node(&self, node: LatchedNode<'_>) {
+        self.retire_cells(&mut node.prefix_cell().into_iter().collect());
         let node = node.release();
         self.count_nodes(node.level(), -1);
         // SAFETY: allocated with the tree's counters; the rest is the caller's contract.
@@ -178,6 +179,10 @@ impl IndexTree {
                 // SAFETY: each cell belongs to one entry, which is no longer accessed.
                 unsafe { cell.free(&self.memory) };
             }
+        }
+        if let Some(cell) = here.prefix_cell() {
+            // SAFETY: it belongs to this node, which is no longer accessed.
+            unsafe { cell.free(&self.memory) };
         }
         // SAFETY: no remaining node references it, and its own entries were freed.
         unsafe { node.free(&self.memory) };

@@ -15,8 +15,8 @@ use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, arrivals, blocked, bulk, changes, churn, commit, hot_cold, idle, inserts,
-    isolation, load, log, overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench,
-    tatp, timeline, tpcc, tpch, trace, updates, ycsb,
+    isolation, keys, load, log, overwrite, paged, paths, reads, reopen, rmw, scan, smallbank,
+    sysbench, tatp, timeline, tpcc, tpch, trace, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -77,6 +77,9 @@ workloads! {
         after_help = "Examples:\n  braid-lab bench reads -n 20M\n  braid-lab bench reads -n 5M --sweep --no-reference --out charts"
     )]
     Reads(reads::ReadsArguments),
+    /// 10 uniform reads a transaction, by keys of several lengths and forms.
+    #[command(after_help = "Example: braid-lab bench keys -n 20M --forms UUID")]
+    Keys(keys::KeysArguments),
     /// 10 blind updates a transaction.
     Updates(updates::UpdatesArguments),
     /// 10 read-modify-writes a transaction.
@@ -334,6 +337,7 @@ mod tests {
         reads_policies: ["reads", "--quick", "--policies"] => ["batch", "pipeline"];
         updates: ["updates", "--quick"] => ["braided", "sequential"];
         rmw: ["rmw", "-q", "-w", "2"] => ["braided", "sequential", "braided, 2 workers"];
+        keys: ["keys", "--quick"] => ["8 bytes, braided", "UUID, sequential"];
         scan: ["scan", "-q", "--width", "4"] => ["braided", "sequential"];
         commit: ["commit", "--quick"] => ["group commit", "volatile", "one sync a commit"];
         hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];

@@ -31,6 +31,11 @@ pub(crate) const CACHED_OVER_SEQUENTIAL: Limit = at_least(0.95);
 /// Published: transactions/s of ten reads over 20 M records, MosaicDB's best with one and with two
 /// workers.
 pub(crate) const MOSAICDB_READS: [f64; 2] = [249e3, 469e3];
+/// The number of records with each form of keys.
+pub(crate) const KEYS_RECORDS: u64 = 2_000_000;
+/// Reads by keys of any form: braided over sequential; over keys of eight bytes.
+pub(crate) const KEYS_OVER_SEQUENTIAL: Limit = at_least(3.0);
+pub(crate) const KEYS_OVER_EIGHT: Limit = at_least(0.7);
 /// Ten blind updates; ten read-modify-writes.
 pub(crate) const UPDATES_OVER_SEQUENTIAL: Limit = at_least(2.0);
 pub(crate) const RMW_OVER_SEQUENTIAL: Limit = at_least(2.5);

@@ -19,6 +19,7 @@ pub(crate) mod hot_cold;
 pub(crate) mod idle;
 pub(crate) mod inserts;
 pub(crate) mod isolation;
+pub(crate) mod keys;
 pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod overwrite;
