@@ -57,7 +57,7 @@ impl<'i> Appender<'i> {
             }
             if count == FANOUT {
                 let separator = separator_after(self.spine[0].key(last), key.bytes);
-                let leaf = self.successor(0, &mut unused);
+                let leaf = self.successor(0, &separator, &mut unused);
                 self.link(1, &separator, leaf.reference(), &mut unused);
                 self.spine[0] = leaf;
                 count = 0;
@@ -71,12 +71,20 @@ impl<'i> Appender<'i> {
         Ok(())
     }
 
-    /// Allocates the node after the rightmost one of a level, which is complete.
-    fn successor(&self, level: u64, unused: &mut UnusedCells) -> LatchedNode<'i> {
-        let complete = &self.spine[level as usize];
-        self.index.choose_prefix(complete, unused);
-        self.index.count_nodes(level, 1);
-        let node = LatchedNode::allocate(&self.index.memory, level);
+    /// Allocates the node after the rightmost one of a level, which is complete and ends before
+    /// `separator`.
+    fn successor(
+        &self,
+        level: usize,
+        separator: &[u8],
+        unused: &mut UnusedCells,
+    ) -> LatchedNode<'i> {
+        let complete = &self.spine[level];
+        let parent = self.spine.get(level + 1);
+        let low = parent.and_then(|parent| parent.separator(parent.count() - 1));
+        self.index.choose_prefix(complete, [low.as_deref(), Some(separator)], unused);
+        self.index.count_nodes(level as u64, 1);
+        let node = LatchedNode::allocate(&self.index.memory, level as u64);
         self.index.copy_prefix(complete, &node);
         node
     }
@@ -93,7 +101,7 @@ impl<'i> Appender<'i> {
         if count < FANOUT {
             return self.index.insert_separator(node, count, separator, child, unused);
         }
-        let right = self.successor(level as u64, unused);
+        let right = self.successor(level, separator, unused);
         // The separator of its first child is stored in its parent.
         right.insert_at(0, 0, child.0, KeyWord::NONE);
         self.link(level + 1, separator, right.reference(), unused);

@@ -106,7 +106,7 @@ impl IndexTree {
         let key = self.share_prefix(node, &SearchKey::new(separator), unused);
         node.insert_at(place, key.head, child.0, key.word(0, &self.memory));
         if key.is_long() && !node.has_prefix() {
-            self.choose_prefix(node, unused);
+            self.choose_prefix(node, [None, None], unused);
         }
     }
 
@@ -132,9 +132,14 @@ impl IndexTree {
         }
         let mut unused = UnusedCells::new();
         let (right, separator) = self.split_latched(&node, full.place, key, &mut unused);
-        // Not full: its version has not changed since that was read.
         let place = parent.place + 1;
-        self.insert_separator(&parent_node, place, &separator, right, &mut unused);
+        let low = parent_node.separator(parent.place);
+        let high = parent_node.separator(place);
+        let middle = Some(&separator[..]);
+        self.choose_prefix(&node, [low.as_deref(), middle], &mut unused);
+        self.choose_prefix(&right, [middle, high.as_deref()], &mut unused);
+        // Not full: its version has not changed since that was read.
+        self.insert_separator(&parent_node, place, &separator, right.release(), &mut unused);
         self.retire_cells(&mut unused);
         Ok(())
     }
@@ -147,7 +152,10 @@ impl IndexTree {
         }
         let mut unused = UnusedCells::new();
         let (right, separator) = self.split_latched(&node, full.place, key, &mut unused);
-        self.set_root(self.root_above(&node, &separator, right, &mut unused).release());
+        let middle = Some(&separator[..]);
+        self.choose_prefix(&node, [None, middle], &mut unused);
+        self.choose_prefix(&right, [middle, None], &mut unused);
+        self.set_root(self.root_above(&node, &separator, right.release(), &mut unused).release());
         self.retire_cells(&mut unused);
         Ok(())
     }
@@ -167,16 +175,16 @@ impl IndexTree {
         root
     }
 
-    /// Moves the upper part of a full node to a new right sibling. If `key` is greater than all
+    /// Moves the upper part of a full node to a new right sibling. The caller chooses the prefixes. If `key` is greater than all
     /// entries, the part is as small as possible, so that loading in key order fills its nodes.
     /// `place` is the place of the child that is being split.
-    fn split_latched(
+    fn split_latched<'n>(
         &self,
-        node: &LatchedNode<'_>,
+        node: &LatchedNode<'n>,
         place: usize,
         key: &SearchKey<'_>,
         unused: &mut UnusedCells,
-    ) -> (NodeRef, Separator) {
+    ) -> (LatchedNode<'n>, Separator) {
         let right = LatchedNode::allocate(&self.memory, node.level());
         self.count_nodes(node.level(), 1);
         self.copy_prefix(node, &right);
@@ -196,9 +204,15 @@ impl IndexTree {
         if node.level() > 0 {
             unused.extend(right.clear_separator().cell());
         }
-        self.choose_prefix(node, unused);
-        self.choose_prefix(&right, unused);
-        (right.release(), separator)
+        (right, separator)
+    }
+}
+
+impl LatchedNode<'_> {
+    /// Returns a separator of an inner node; `None` at its ends, whose fences are farther up.
+    pub(super) fn separator(&self, place: usize) -> Option<Separator> {
+        let is_inside = 0 < place && place < self.count();
+        is_inside.then(|| self.key(place).with_bytes(Separator::from_slice))
     }
 }
 

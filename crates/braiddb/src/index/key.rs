@@ -264,7 +264,7 @@ impl<'a> SearchKey<'a> {
 pub(super) struct HeldKey<'n> {
     head: u64,
     word: KeyWord,
-    /// Prefix of its node; `None` if that is empty.
+    /// Prefix of its node; `None` if that is empty, or if the word has a cell.
     prefix: Option<KeyCell>,
     held: PhantomData<&'n KeyHeader>,
 }
@@ -354,7 +354,7 @@ impl<'n> HeldKey<'n> {
         memory: &MemoryCounters,
         unused: &mut UnusedCells,
     ) -> (u64, KeyWord) {
-        if prefix_bytes == 0 && self.prefix.is_none() {
+        if prefix_bytes == 0 && self.prefix.is_none() && self.word.cell().is_none() {
             return (self.head, self.word);
         }
         self.with_bytes(|bytes| {

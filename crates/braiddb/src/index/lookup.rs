@@ -155,7 +155,7 @@ impl<'k, 'g> Lookup<'k, 'g> {
             if PAUSES && !is_prefetched && index.is_cold(node.level()) {
                 let lines = node.group_lines(node.group::<C>(node.relative_head(key)));
                 lines.into_iter().for_each(sched::prefetch);
-                if node.has_prefix() {
+                if node.has_prefix() && !node.has_prefix_of_range() {
                     sched::prefetch(&raw const node.prefix);
                 }
                 let reached = ReachedNode { node, parent, is_prefetched: true };

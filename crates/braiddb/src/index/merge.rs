@@ -139,7 +139,8 @@ impl IndexTree {
         }
         parent.remove_at(place + 1);
         if prefix_bytes > 0 || right.has_prefix() {
-            self.choose_prefix(left, unused);
+            let [low, high] = [place, place + 1].map(|place| parent.separator(place));
+            self.choose_prefix(left, [low.as_deref(), high.as_deref()], unused);
         }
     }
 }

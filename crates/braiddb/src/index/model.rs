@@ -45,7 +45,7 @@ fn leaf_with_prefix(memory: Arc<MemoryCounters>) -> IndexTree {
     let (leaf, version) = index.root(&operation).unwrap();
     let leaf = leaf.acquire(version).unwrap();
     let mut unused = UnusedCells::new();
-    index.choose_prefix(&leaf, &mut unused);
+    index.choose_prefix(&leaf, [None, None], &mut unused);
     assert_eq!(leaf.prefix_bytes(), 8);
     index.retire_cells(&mut unused);
     drop(leaf);

@@ -20,6 +20,7 @@
 //! - A child's address has its level in its low six bits.
 //! - All keys begin with the prefix, and heads are behind it. Separator 0 of an inner node counts as
 //!   no key.
+//! - If a node is marked, all keys of its range begin with the prefix, whether they exist or not.
 //!
 //! Contents are atomics because readers do not latch: they read Relaxed and validate. Words with
 //! addresses are stored with Release and loaded with Acquire. So the memory at that address is
@@ -50,6 +51,8 @@ pub(super) const FANOUT: usize = match (cfg!(loom), cfg!(braid_simulation)) {
 const LINE_BYTES: usize = 64;
 /// Position of the prefix's length in the word of counts.
 const PREFIX_SHIFT: u32 = 32;
+/// Bit of the word of counts that is set if all keys of the node's range have the prefix.
+const PREFIX_OF_RANGE: u64 = 1 << 63;
 
 /// A leaf, or the common part of an inner node.
 #[derive(Debug)]
@@ -265,9 +268,12 @@ impl<'n> HeldNode<'n> {
     /// validated, unless latched.
     #[inline(always)]
     pub(super) fn key(self, place: usize) -> HeldKey<'n> {
+        let word = self.key_word(place);
+        // The cell of a long key has all of its bytes.
+        let prefix = if word.cell().is_some() { None } else { self.prefix_cell() };
         // SAFETY: cells that a node references are allocated as long as the node may be accessed
         // (this type's invariant).
-        unsafe { HeldKey::new(self.prefix_cell(), self.head(place), self.key_word(place)) }
+        unsafe { HeldKey::new(prefix, self.head(place), word) }
     }
 
     /// Returns the cell of the node's prefix.
@@ -356,6 +362,13 @@ impl<'n> LatchedNode<'n> {
         Self { node, latched }
     }
 
+    /// Returns the child at `place`.
+    pub(super) fn latched_child(&self, place: usize) -> HeldNode<'n> {
+        // SAFETY: linked from a latched node, which is part of the tree; and under the guard for
+        // which that node is held.
+        unsafe { self.child_reference(place).hold() }
+    }
+
     /// Releases the latch; for a new node, before it is linked.
     pub(super) fn release(self) -> NodeRef {
         self.node.reference
@@ -432,7 +445,14 @@ impl<'n> LatchedNode<'n> {
         word
     }
 
-    /// Stores the prefix; the heads are changed by the caller.
+    /// Sets whether all keys of the node's range begin with the prefix.
+    pub(super) fn mark_prefix_of_range(&self, is_of_range: bool) {
+        // Relaxed: the node is latched.
+        let counts = self.counts.load(Ordering::Relaxed) & !PREFIX_OF_RANGE;
+        store(&self.counts, if is_of_range { counts | PREFIX_OF_RANGE } else { counts });
+    }
+
+    /// Stores the prefix, not yet marked; the heads are changed by the caller.
     pub(super) fn store_prefix(&self, cell: Option<KeyCell>, prefix: &[u8]) {
         for (number, word) in self.prefix.words.iter().enumerate() {
             store(word, word_of(prefix, number * 8));
@@ -470,7 +490,16 @@ impl IndexNode {
     #[inline(always)]
     pub(super) fn prefix_bytes(&self) -> usize {
         // Relaxed: validated, or latched.
-        ((self.counts.load(Ordering::Relaxed) >> PREFIX_SHIFT) as usize).min(MAX_PREFIX_BYTES)
+        let bytes = (self.counts.load(Ordering::Relaxed) >> PREFIX_SHIFT) as u8;
+        usize::from(bytes).min(MAX_PREFIX_BYTES)
+    }
+
+    /// Returns whether all keys of the node's range begin with the prefix; a reader validates before
+    /// it relies on it.
+    #[inline(always)]
+    pub(super) fn has_prefix_of_range(&self) -> bool {
+        // Relaxed: validated, or latched.
+        self.counts.load(Ordering::Relaxed) & PREFIX_OF_RANGE != 0
     }
 
     #[inline(always)]
@@ -540,7 +569,9 @@ impl IndexNode {
     }
 
     fn set_count(&self, count: usize) {
-        store(&self.counts, count as u64 | (self.prefix_bytes() as u64) << PREFIX_SHIFT);
+        // Relaxed: the node is latched.
+        let prefix = self.counts.load(Ordering::Relaxed) >> PREFIX_SHIFT << PREFIX_SHIFT;
+        store(&self.counts, count as u64 | prefix);
     }
 
     #[inline(always)]

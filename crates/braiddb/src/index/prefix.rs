@@ -1,9 +1,14 @@
 //! The prefix that all keys of a node share, or all separators of an inner node.
 //!
-//! Keys are stored without it, so that heads differ early and most keys need no cell. A search
-//! compares the prefix first: a key without it is below or above all entries. So a prefix depends on
-//! the entries alone, not on the node's range: splits and merges choose it again, and an insertion of
-//! a key without it shortens it. Nodes with keys of at most eight bytes have none.
+//! Keys are stored without it, so that heads differ early and most keys need no cell. It depends on
+//! the entries: splits and merges choose it again, and an insertion of a key without it shortens it.
+//! Nodes with keys of at most eight bytes have none.
+//!
+//! A search compares the prefix first: a key without it is below or above all entries. The comparison
+//! needs a cache line, so it is left out in marked nodes: their range is between two separators that
+//! both begin with the prefix. A range grows only if a neighbour is unlinked, which removes the marks
+//! of the nodes that take over its range, or by a merge, which chooses the prefix again. Nodes at an
+//! end of their parent are not marked when they are split, because their fence is farther up.
 
 use std::cmp::Ordering as Order;
 
@@ -31,6 +36,18 @@ impl HeldNode<'_> {
     pub(super) fn behind_prefix<'k>(self, key: &SearchKey<'k>) -> Result<SearchKey<'k>, Order> {
         let bytes = self.prefix_bytes();
         self.check_prefix(key.bytes, bytes).map(|()| key.behind(bytes))
+    }
+
+    /// Does what `behind_prefix` does for a key in the node's range, or at its upper end.
+    #[inline(always)]
+    pub(super) fn behind_prefix_of_range<'k>(
+        self,
+        key: &SearchKey<'k>,
+    ) -> Result<SearchKey<'k>, Order> {
+        if self.has_prefix_of_range() {
+            return Ok(key.behind(self.prefix_bytes()));
+        }
+        self.behind_prefix(key)
     }
 
     /// Returns a key's head behind the node's prefix, for a prefetch.
@@ -83,17 +100,25 @@ impl LatchedNode<'_> {
         range.min_by_key(cost).expect("a node has several places")
     }
 
-    /// Returns the length of the prefix that suits the entries; `None` if there are none.
-    fn best_prefix_bytes(&self) -> Option<usize> {
+    /// Returns the length of the prefix that suits the entries; `None` if there are none. The keys of
+    /// the node's range share `range_bytes`.
+    fn best_prefix_bytes(&self, range_bytes: usize) -> Option<usize> {
         let keys = || (self.first_key()..self.count()).map(|place| self.key(place));
         let (first, last) = (keys().next()?, keys().next_back()?);
         if !keys().any(HeldKey::is_longer_than_a_head) {
             return Some(0);
         }
         let shared = first.with_bytes(|first| last.with_bytes(|last| common_bytes(first, last)));
-        let shared = shared.min(MAX_PREFIX_BYTES);
-        let fits = |key: HeldKey<'_>| key.with_bytes(|key| key.len() <= shared + 8);
-        Some(if shared >= MIN_PREFIX_BYTES || keys().all(fits) { shared } else { 0 })
+        let (shared, of_range) = (shared.min(MAX_PREFIX_BYTES), shared.min(range_bytes));
+        // Whether no key needs a cell behind a prefix of this length.
+        let suffices = |bytes: usize| {
+            keys().all(|key| key.with_bytes(|key| key.len() <= bytes + size_of::<u64>()))
+        };
+        let of_range = of_range.min(MAX_PREFIX_BYTES);
+        if of_range >= MIN_PREFIX_BYTES && (suffices(of_range) || !suffices(shared)) {
+            return Some(of_range);
+        }
+        Some(if shared >= MIN_PREFIX_BYTES || suffices(shared) { shared } else { 0 })
     }
 
     /// Changes the prefix; the keys of all entries begin with it.
@@ -115,13 +140,26 @@ impl LatchedNode<'_> {
 }
 
 impl IndexTree {
-    /// Gives a latched node the prefix that suits its entries.
-    pub(super) fn choose_prefix(&self, node: &LatchedNode<'_>, unused: &mut UnusedCells) {
-        if let Some(bytes) = node.best_prefix_bytes().filter(|bytes| *bytes != node.prefix_bytes())
-        {
+    /// Gives a latched node the prefix that suits its entries. `fences` are the ends of its
+    /// range; `None` is an end that the caller does not know.
+    pub(super) fn choose_prefix(
+        &self,
+        node: &LatchedNode<'_>,
+        fences: [Option<&[u8]>; 2],
+        unused: &mut UnusedCells,
+    ) {
+        let range_bytes = match fences {
+            [Some(low), Some(high)] => common_bytes(low, high),
+            _ => 0,
+        };
+        let Some(bytes) = node.best_prefix_bytes(range_bytes) else {
+            return node.mark_prefix_of_range(false);
+        };
+        if bytes != node.prefix_bytes() {
             let last = node.key(node.count() - 1);
             last.with_bytes(|key| node.set_prefix(&key[..bytes], &self.memory, unused));
         }
+        node.mark_prefix_of_range(0 < bytes && bytes <= range_bytes);
     }
 
     /// Gives an empty node the prefix of another one, which probably suits it.

@@ -2,13 +2,30 @@
 
 use super::key::{KeyWord, SearchKey, UnusedCells};
 use super::merge;
-use super::node::LatchedNode;
+use super::node::{HeldNode, LatchedNode};
 use super::search::Scalar;
 use super::tree::IndexTree;
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
+
+/// Removes the marks of a node and of its first or last descendants, whose ranges are about to grow.
+/// The caller holds the latch of the parent.
+fn clear_marks(mut node: HeldNode<'_>, is_first: bool) -> Result<(), Restart> {
+    loop {
+        let mut latched = node.acquire(node.latch.version_now().ok_or(Restart)?)?;
+        if latched.has_prefix_of_range() {
+            latched.changed();
+            latched.mark_prefix_of_range(false);
+        }
+        if node.level() == 0 {
+            return Ok(());
+        }
+        let place = if is_first { 0 } else { latched.count() - 1 };
+        node = latched.latched_child(place);
+    }
+}
 
 impl IndexTree {
     /// Removes `key` if it is mapped to `rid`. Does not suspend.
@@ -74,9 +91,11 @@ impl IndexTree {
         for step in &path[above + 1..] {
             unlinked.push(step.node.acquire(step.version)?);
         }
+        let place = path[above].place;
+        let neighbour = ancestor.latched_child(if place == 0 { 1 } else { place - 1 });
+        clear_marks(neighbour, place == 0)?;
         ancestor.changed();
         unlinked.iter_mut().for_each(LatchedNode::obsolete);
-        let place = path[above].place;
         if place == 0 {
             // The next child takes over the range, including its lower end.
             ancestor.remove_at(0);

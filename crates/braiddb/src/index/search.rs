@@ -188,7 +188,7 @@ impl<'n> HeldNode<'n> {
         (low, false)
     }
 
-    /// Returns the child of an inner node whose range contains `key`.
+    /// Returns the child of an inner node whose range contains `key`, which is in the node's range.
     #[inline(always)]
     pub(super) fn child_place<C: CountAtMost>(self, key: &SearchKey<'_>) -> usize {
         if self.has_prefix() {
@@ -199,7 +199,7 @@ impl<'n> HeldNode<'n> {
 
     #[inline(always)]
     fn child_place_with_prefix<C: CountAtMost>(self, key: &SearchKey<'_>) -> usize {
-        match self.behind_prefix(key) {
+        match self.behind_prefix_of_range(key) {
             Ok(key) => self.child_place_behind_prefix::<C>(&key),
             Err(order) if order.is_lt() => 0,
             Err(_) => self.count().saturating_sub(1),
@@ -232,7 +232,7 @@ impl<'n> HeldNode<'n> {
         }
     }
 
-    /// Returns the record id of `key` in a leaf.
+    /// Returns the record id of `key` in the leaf whose range contains it.
     ///
     /// # Errors
     /// The place where the key would be inserted.
@@ -246,7 +246,7 @@ impl<'n> HeldNode<'n> {
 
     #[inline(always)]
     fn find_with_prefix<C: CountAtMost>(self, key: &SearchKey<'_>) -> Result<Rid, usize> {
-        match self.behind_prefix(key) {
+        match self.behind_prefix_of_range(key) {
             Ok(key) => self.find_behind_prefix::<C>(&key),
             Err(order) => Err(if order.is_lt() { 0 } else { self.count() }),
         }

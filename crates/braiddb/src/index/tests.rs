@@ -206,6 +206,33 @@ fn splits_separate_groups_of_keys() {
     });
 }
 
+/// A leaf becomes empty, and a neighbour with a prefix takes over its range: keys without the prefix
+/// belong to the neighbour then.
+#[test]
+fn a_neighbour_that_takes_over_a_range_compares_its_prefix() {
+    with_limit(PART_SECONDS, |_| {
+        const LEAF: u64 = super::node::FANOUT as u64;
+        for (group, emptied, neighbour) in
+            [(0, 0..LEAF, LEAF + 1), (2, 3 * LEAF..200, 3 * LEAF - 1)]
+        {
+            let (_me, index) = alone();
+            for number in 0..200 {
+                insert(&index, &pair(1, number), number).unwrap();
+            }
+            for number in emptied {
+                assert!(remove(&index, &pair(1, number), number));
+            }
+            index.check();
+            // Both keys end alike.
+            assert_eq!(get(&index, &pair(1, neighbour)), Some(neighbour));
+            assert_eq!(get(&index, &pair(group, neighbour)), None);
+            insert(&index, &pair(group, neighbour), 1000).unwrap();
+            index.check();
+            assert_eq!(get(&index, &pair(group, neighbour)), Some(1000));
+        }
+    });
+}
+
 /// One key in 64 is kept, and the others are removed in several orders.
 #[test]
 fn sparse_nodes_are_merged() {
