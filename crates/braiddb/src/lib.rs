@@ -203,6 +203,7 @@ pub mod tables {
     //! Parameters and results of operations on tables. Programs rarely need their names.
 
     pub use crate::database::{BulkTables, Handles, Keys, OwnedScan, TableDescription};
+    pub use crate::types::ValueShape;
 }
 
 pub mod trace {

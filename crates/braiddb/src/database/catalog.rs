@@ -1,22 +1,19 @@
 //! The catalog: a transactional table that describes all tables.
 //!
-//! Key: the table's name. Value, little-endian: table id `u32`; the key type and the value type,
-//! each as a length `u16` and UTF-8 bytes; one byte of flags (1: cold records are not cached, 2:
-//! the table is paged, 4: records expire). If records expire, their lifetime in milliseconds
-//! follows as `u64`. The catalog also contains rows of indexes (`index/row.rs`) and rows of tables
+//! It contains rows of tables (`table_description.rs`), of indexes (`index/row.rs`) and of tables
 //! that are being dropped (`dropped_row.rs`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::dropped_row::{DroppedTable, is_dropped_key};
 use super::error::{Error, Misuse, Result};
 use super::handle::Database;
 use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
-use super::table_options::{MIN_TTL, TableOptions, paged_needs_read_validation};
+use super::table_description::TableDescription;
+use super::table_options::{TableOptions, paged_needs_read_validation};
 use super::transaction::Transaction;
 use crate::durability::{self, RecoveredPages};
 use crate::page::PageError;
@@ -30,80 +27,6 @@ use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
-
-/// A table, as listed in the catalog.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct TableDescription {
-    /// The table's name.
-    pub name: String,
-    /// The table's number, unique for the life of the database.
-    pub id: u32,
-    /// The type of its keys.
-    pub key_type: String,
-    /// The type of its values.
-    pub value_type: String,
-    /// The options it was created with.
-    pub options: TableOptions,
-}
-
-/// Flag of a catalog entry: cold records of the table are not cached.
-const UNCACHED: u8 = 1;
-/// Flag of a catalog entry: the records are on pages.
-const PAGED: u8 = 2;
-/// Flag of a catalog entry: the records expire.
-const EXPIRES: u8 = 4;
-
-impl TableDescription {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.id.to_le_bytes().to_vec();
-        for name in [&self.key_type, &self.value_type] {
-            let length = u16::try_from(name.len()).expect("checked when the table was created");
-            bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.extend_from_slice(name.as_bytes());
-        }
-        let uncached = if self.options.cache_cold { 0 } else { UNCACHED };
-        let expires = if self.options.ttl.is_some() { EXPIRES } else { 0 };
-        bytes.push(uncached | expires | if self.options.paged { PAGED } else { 0 });
-        bytes.extend(self.options.lifetime_ms().into_iter().flat_map(u64::to_le_bytes));
-        bytes
-    }
-
-    pub(super) fn decode(name: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
-        let malformed = || DecodeError::new("a catalog entry");
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed());
-        let (id, mut rest) = bytes.split_first_chunk::<4>().ok_or_else(malformed)?;
-        let mut types = [const { String::new() }; 2];
-        for kind in &mut types {
-            let (length, tail) = rest.split_first_chunk::<2>().ok_or_else(malformed)?;
-            let length = usize::from(u16::from_le_bytes(*length));
-            let (name, tail) = tail.split_at_checked(length).ok_or_else(malformed)?;
-            *kind = text(name)?;
-            rest = tail;
-        }
-        let options = match rest {
-            [flags, rest @ ..] if flags & !(UNCACHED | PAGED | EXPIRES) == 0 => {
-                let ttl = match (flags & EXPIRES != 0, rest) {
-                    (false, []) => None,
-                    (true, &[a, b, c, d, e, f, g, h]) => {
-                        let milliseconds = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-                        Some(Duration::from_millis(milliseconds).max(MIN_TTL))
-                    }
-                    _ => return Err(malformed()),
-                };
-                TableOptions { cache_cold: flags & UNCACHED == 0, paged: flags & PAGED != 0, ttl }
-            }
-            _ => return Err(malformed()),
-        };
-        let [key_type, value_type] = types;
-        let (name, id) = (text(name)?, u32::from_le_bytes(*id));
-        Ok(Self { name, id, key_type, value_type, options })
-    }
-
-    fn types(&self) -> String {
-        format!("{} -> {}", self.key_type, self.value_type)
-    }
-}
 
 /// A row of the catalog, of any kind.
 #[derive(Debug)]
@@ -322,9 +245,12 @@ impl Transaction {
         options.check(self.engine())?;
         V::check()?;
         let (key_type, value_type) = (type_name(K::key_type_name())?, type_name(V::type_name())?);
+        let shapes = V::shape().into_iter().collect();
         let row = |id: TableId| {
             let (key, name) = (name_key(name).to_vec(), name.to_owned());
-            (key, TableDescription { name, id: id.0, key_type, value_type, options }.encode())
+            let id = id.0;
+            let row = TableDescription { name, id, key_type, value_type, shapes, options };
+            (key, row.encode())
         };
         let catalog = self.catalog();
         let created = self.core().create_table(&catalog, row, options.paged);
@@ -382,9 +308,12 @@ impl Transaction {
             let (table, stored) = (name.to_owned(), description.types());
             return Err(Error::Misuse(Misuse::TableType { table, stored, requested, advice }));
         }
+        let is_current = description.value_type == value_type && !description.shapes.is_empty();
         // A read-only transaction leaves this update to a later transaction that can write.
-        if description.value_type != value_type && !self.core().is_read_only() {
-            description.value_type = value_type;
+        if !is_current
+            && !self.core().is_read_only()
+            && description.update_values(value_type, V::shape())
+        {
             let row = description.encode();
             self.write_row(name_key(name), WriteIntent::Put(&row)).await?;
         }

@@ -15,13 +15,14 @@
 use std::sync::Arc;
 
 use super::blocking::refuse_on_worker;
-use super::catalog::{TableDescription, check_name, name_key};
+use super::catalog::{check_name, name_key};
 use super::dropped_row::{DroppedTable, key_of};
 use super::error::{BusyWith, Error, Result};
 use super::handle::Database;
 use super::index::IndexStage;
 use super::run::commit_on_worker;
 use super::table::Table;
+use super::table_description::TableDescription;
 use super::transaction::Transaction;
 use crate::record::{ChangingIndexes, Records};
 use crate::rid::TableId;

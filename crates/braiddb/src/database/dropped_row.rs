@@ -81,7 +81,7 @@ impl DroppedTable {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::catalog::TableDescription;
+    use super::super::table_description::TableDescription;
     use super::*;
     use crate::common::{PART_SECONDS, with_limit};
 

@@ -43,6 +43,7 @@ mod span;
 mod stage;
 mod stats;
 mod table;
+mod table_description;
 mod table_options;
 mod tables;
 #[cfg(all(test, not(loom)))]
@@ -62,7 +63,6 @@ mod write;
 pub use crate::record::EncodedKey;
 pub use blocking::block_on;
 pub use bulk::BulkTables;
-pub use catalog::TableDescription;
 pub use changes::{
     Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes, ChangesFrom,
     FeedTable, TokenError,
@@ -96,6 +96,7 @@ pub use stats::{
     WorkerStats,
 };
 pub use table::{KeyRange, Table};
+pub use table_description::TableDescription;
 pub use table_options::TableOptions;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;

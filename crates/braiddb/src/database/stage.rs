@@ -5,12 +5,13 @@
 //! deletes its records. A reader that opens tables by name finds either the complete table or none.
 
 use super::blocking::refuse_on_worker;
-use super::catalog::{TableDescription, check_name, name_key, type_name};
+use super::catalog::{check_name, name_key, type_name};
 use super::drop::drop_staged;
 use super::dropped_row::DroppedTable;
 use super::error::{Error, Result};
 use super::handle::Database;
 use super::table::Table;
+use super::table_description::TableDescription;
 use super::table_options::TableOptions;
 use super::transaction::Transaction;
 use crate::rid::TableId;
@@ -106,8 +107,8 @@ impl Database {
         V::check()?;
         options.check(&self.shared.engine)?;
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
-        let name = name.to_owned();
-        let wanted = TableDescription { name, id: 0, key_type, value_type, options };
+        let (name, shapes) = (name.to_owned(), V::shape().into_iter().collect());
+        let wanted = TableDescription { name, id: 0, key_type, value_type, shapes, options };
         let staged = wanted.clone();
         let (table, id) = self.run(async move |tx| tx.stage(&staged).await).await?;
         let description = TableDescription { id, ..wanted };

@@ -1,9 +1,9 @@
 //! Creating and opening tables in separate transactions.
 
-use super::catalog::TableDescription;
 use super::error::Result;
 use super::handle::Database;
 use super::table::Table;
+use super::table_description::TableDescription;
 use super::table_options::TableOptions;
 use crate::types::{TableKey, Value};
 

@@ -22,6 +22,7 @@ mod table_key;
 mod tests;
 mod tuple;
 mod value;
+mod value_shape;
 
 pub use buffer::KeyBuffer;
 pub use error::{DecodeError, EncodeError};
@@ -37,3 +38,4 @@ pub use serde_formats::MessagePack;
 pub use serde_formats::Postcard;
 pub use table_key::TableKey;
 pub use value::{EncodedValue, Value};
+pub use value_shape::ValueShape;

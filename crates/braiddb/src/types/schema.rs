@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error as NoValue};
 
 use super::error::DecodeError;
-use super::shape::shape_of;
+use super::shape::{layout_of, shape_of};
+use super::value_shape::ValueShape;
 
 /// A value type with a fixed name in the catalog, so that the type can be renamed and moved, and
 /// with a version, so that it can change.
@@ -139,6 +140,17 @@ pub(super) fn describe_in_depth<T: Schema>() -> String {
         false if is_known(&shape) => hashed(&outline, &shape),
         false => outline,
     }
+}
+
+/// Longer structures are not listed in the catalog.
+const MAX_LAYOUT: usize = 64 << 10;
+
+/// Describes the structure of the type's current version for programs that do not know the type.
+/// Returns `None` if it is unknown or too long.
+pub(super) fn value_shape<T: Schema>() -> Option<ValueShape> {
+    let layout = layout_of::<T>();
+    let is_useful = layout != "?" && layout.len() <= MAX_LAYOUT;
+    is_useful.then(|| ValueShape::new(T::VERSION, layout))
 }
 
 fn full_description<T: Schema>(shape: &str) -> String {

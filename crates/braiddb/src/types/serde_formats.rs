@@ -6,8 +6,11 @@ use std::marker::PhantomData;
 use super::error::{DecodeError, EncodeError};
 #[cfg(any(feature = "json", feature = "messagepack"))]
 use super::fields::{describe_fields, reads_fields};
-use super::schema::{Schema, describe, describe_in_depth, is_not_self_describing, reads};
+use super::schema::{
+    Schema, describe, describe_in_depth, is_not_self_describing, reads, value_shape,
+};
 use super::value::{EncodedValue, Value};
+use super::value_shape::ValueShape;
 
 /// A serde type as a value in postcard's format: compact, specified, equal on every machine, and
 /// the fastest. Each value begins with the [version](Schema::VERSION) of its type.
@@ -82,6 +85,10 @@ impl<T: Schema> Value for Postcard<T> {
 
     fn reads(stored: &str) -> Result<(), String> {
         reads::<T>(stored.strip_prefix(POSTCARD).unwrap_or_default())
+    }
+
+    fn shape() -> Option<ValueShape> {
+        value_shape::<T>()
     }
 
     fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {

@@ -6,6 +6,7 @@
 //! stays unknown: `?`. The result is deterministic, because the description is stored on disk. The
 //! sample values, their order and the limits must therefore not change.
 
+mod layout;
 mod path;
 
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, Visitor};
 
+pub(super) use layout::layout_of;
 use path::{CompositeParts, GivenFields, ShapePlace};
 
 /// Limits for one type: the number of sample values, the number of passes, and the depth.
@@ -152,6 +154,8 @@ struct ShapeNode {
     refused: u8,
     /// Number of failures as a variant of an enum.
     strikes: u8,
+    /// Number of named types around the value, including its own. Zero if it has none.
+    level: usize,
 }
 
 #[derive(Default)]
@@ -304,6 +308,9 @@ impl ShapeTracer {
             _ => node,
         };
         self.around.push(identity);
+        if let Some(node) = node {
+            self.nodes[node].level = self.around.len();
+        }
         let value = read(self, node);
         self.around.pop();
         value

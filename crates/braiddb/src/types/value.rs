@@ -1,6 +1,7 @@
 //! Values: bytes, text, and the traits for other types.
 
 use super::error::{DecodeError, EncodeError};
+use super::value_shape::ValueShape;
 
 /// Maximum size of an encoded value without an allocation, in bytes.
 const INLINE_BYTES: usize = 16;
@@ -167,6 +168,13 @@ pub trait Value: 'static {
             true => Ok(()),
             false => Err("open it with the types it was created with".to_owned()),
         }
+    }
+
+    /// Returns the structure of encoded values, for the catalog, if other programs need it to
+    /// decode values.
+    #[doc(hidden)]
+    fn shape() -> Option<ValueShape> {
+        None
     }
 
     /// Encodes a value for storage.

@@ -9,8 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::database::catalog::{CatalogEntry, TableDescription, is_reserved};
+use crate::database::catalog::{CatalogEntry, is_reserved};
 use crate::database::dropped_row::DroppedTable;
+use crate::database::table_description::TableDescription;
 use crate::log::RecordKind;
 use crate::types::DecodeError;
 
@@ -162,8 +163,9 @@ mod tests {
         let options = TableOptions::default();
         let options = if expires { options.ttl(Duration::from_secs(1)) } else { options };
         let (key_type, value_type) = ("u64".to_owned(), "u64".to_owned());
-        let table = TableDescription { name: name.to_owned(), id, key_type, value_type, options };
-        (name.as_bytes().to_vec(), table.encode())
+        let (name, shapes) = (name.to_owned(), Vec::new());
+        let table = TableDescription { name, id, key_type, value_type, shapes, options };
+        (table.name.as_bytes().to_vec(), table.encode())
     }
 
     fn known(id: u32, name: &str, expires: bool) -> KnownTable {
