@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::key_column::KeyColumn;
 use crate::negative_numbers::with_negative_numbers;
 use crate::store::StoreArguments;
 
@@ -12,13 +13,14 @@ use crate::store::StoreArguments;
 /// A database is a directory: braid.db, or the one that --db or BRAID_DB names. The commands import,
 /// put and shell create it if it does not exist.
 ///
-/// Tables that this command creates hold text: keys are strings, and so are values. An import
-/// stores each row as a JSON object. Tables of a program may have other types. Their numbers are
-/// written as numbers, bytes as 0x00ff, and tuples as JSON arrays: braid get orders '[7, "ada"]'.
-/// Values of types that only the program can decode are shown as bytes, and written as bytes
-/// without a check.
+/// Tables that braid put creates hold text: keys are strings, and so are values. An import stores
+/// each row as a JSON object, under a key that is a number or text. Tables of a program may have
+/// other types. Their numbers are written as numbers, bytes as 0x00ff, tuples as JSON arrays, and
+/// structs and enums as in serde's JSON: braid put users '[7, "ada"]' '{"age": 36, "plan": "Free"}'.
+/// Records of older versions of a struct are shown with the fields that they have. Values of types
+/// that only the program can decode are shown as bytes, and written as bytes without a check.
 ///
-/// Commands that only read (get, scan, export, tables, stats, check, log) write nothing to the
+/// Commands that only read (get, scan, export, tables, stats, check, changes, log) write nothing to the
 /// directory, and work while a program has the database open. They show what was committed when
 /// they opened it. All other commands need exclusive access.
 #[derive(Debug, Parser)]
@@ -62,8 +64,9 @@ pub enum Verb {
     Demo(Demo),
     /// Import CSV, JSON lines or Parquet into a table, all rows or none.
     ///
-    /// Each row becomes a JSON object with its columns in their order. A new table and a paged
-    /// table take any number of rows. Rows for another existing table are written in one
+    /// Each row becomes a JSON object with its columns in their order. In a table of a program whose
+    /// values are structs, each row becomes a struct. A new table and a paged table take any number
+    /// of rows. Rows for another existing table are written in one
     /// transaction, which must fit into a quarter of the memory. An interrupted import changes no
     /// table. The next command that writes to the database frees its space.
     ///
@@ -85,9 +88,9 @@ pub enum Verb {
     /// "key" and a field "value", whatever the types of the table. The file appears under its name
     /// once it is complete and on disk, and replaces an existing file.
     ///
-    /// To keep numbers and tuples, import into an existing table of their types: a table that braid
-    /// import creates has keys and values of text. Values of types that only the program can decode
-    /// are exported as bytes, such as 0x00ff, and braid import accepts them in this form.
+    /// To keep the types of values, import into an existing table of these types: in a table that
+    /// braid import creates, values are text. Values of types that only the program can decode are
+    /// exported as bytes, such as 0x00ff, and braid import accepts them in this form.
     ///
     /// Example: braid export airports.jsonl --table airports --key icao
     Export {
@@ -150,7 +153,11 @@ pub enum Verb {
     /// \t, \n, \r, and others such as \u001b. Backslashes are not escaped. For exact values use
     /// --json or braid get.
     ///
+    /// With --columns, a line has the text of these columns, separated by tabs.
+    ///
     /// Example: braid scan airports --prefix LJ --limit 5
+    ///
+    /// Example: braid scan airports --where 'country = SI' --columns key,name --order name
     Scan {
         /// The database.
         #[command(flatten)]
@@ -264,7 +271,28 @@ pub enum Verb {
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Print the blocks of the log, in commit order.
+    /// Print committed transactions and their changes, in commit order.
+    ///
+    /// Prints the transactions that the log still has, or those after a token. Each has a line with
+    /// its LSN, and a line for each change: insert, update, delete, or put in a paged table, then
+    /// the table, the key and the new value. Keys and values are JSON. The log has no old values.
+    /// Another process may have the database open.
+    ///
+    /// With --json, each transaction is a document with its token: the next call with --from prints
+    /// what follows. Tokens of change feeds of programs work too.
+    ///
+    /// Example: braid changes --table users --follow --json
+    Changes {
+        /// Which transactions to print.
+        #[command(flatten)]
+        changes: Changes,
+        /// The database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Print the blocks of the log, in commit order, and what they wrote to each table.
+    ///
+    /// braid changes prints the keys and values.
     Log {
         /// LSN of the first block. By default the oldest block in the log.
         #[arg(long, default_value_t = 0, value_parser = whole)]
@@ -326,6 +354,7 @@ impl Verb {
             | Self::Compact { store, .. }
             | Self::Backup { store, .. }
             | Self::Restore { store, .. }
+            | Self::Changes { store, .. }
             | Self::Log { store, .. }
             | Self::Check { store, .. }
             | Self::Shell { store, .. } => Some(store),
@@ -359,6 +388,26 @@ pub struct Top {
     pub every: f64,
 }
 
+/// Arguments of `changes`.
+#[derive(Args, Debug)]
+#[group(skip)]
+pub struct Changes {
+    /// Begin after the transactions that this token covers. By default at the oldest transaction in
+    /// the log.
+    #[arg(long, value_name = "TOKEN")]
+    pub from: Option<String>,
+    /// Only changes of this table, or of several.
+    #[arg(long, short, value_name = "TABLE")]
+    pub table: Vec<String>,
+    /// Maximum number of transactions.
+    #[arg(long, short, value_parser = whole)]
+    pub limit: Option<u64>,
+    /// Wait for later transactions, until the command is interrupted. Opens the database again every
+    /// half second.
+    #[arg(long)]
+    pub follow: bool,
+}
+
 /// Arguments of `import`.
 #[derive(Args, Debug)]
 #[group(skip)]
@@ -368,9 +417,17 @@ pub struct Import {
     /// Table to import into. Created if it does not exist.
     #[arg(long, short)]
     pub table: String,
-    /// Column (CSV, Parquet) or field (JSON) that holds the key.
-    #[arg(long, short)]
-    pub key: String,
+    /// Column (CSV, Parquet) or field (JSON) that holds the key. Several, separated by commas, make
+    /// a tuple.
+    ///
+    /// The keys of a new table have a type: u64 or i64 if all of the first rows have whole numbers,
+    /// otherwise str. To choose it, append it to the name: id:str, id:u64. Other types are the
+    /// widths u8 to u128 and i8 to i128, f32, f64, bool, bytes, uuid and time.
+    #[arg(long, short, value_delimiter = ',', value_name = "COLUMNS", value_parser = KeyColumn::parse, required_unless_present = "row_number")]
+    pub key: Vec<KeyColumn>,
+    /// Use the number of the row in the file, from 1, as the key.
+    #[arg(long, conflicts_with = "key")]
+    pub row_number: bool,
     /// Column or field that holds the value: text, a number, or JSON. By default the value is the
     /// whole row as a JSON object.
     #[arg(long)]
@@ -382,6 +439,10 @@ pub struct Import {
     /// Separator of the fields of a CSV file: one character, or tab.
     #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Option<u8>,
+    /// The header of the CSV file names the type of each column, as braid export --typed writes it:
+    /// str, number, bool or json. Empty fields without quotation marks are null.
+    #[arg(long)]
+    pub typed: bool,
     /// Import the valid rows even if others are rejected.
     #[arg(long)]
     pub skip_rejected: bool,
@@ -400,16 +461,20 @@ pub struct Export {
     /// Table to export.
     #[arg(long, short)]
     pub table: String,
-    /// Column or field that holds the key. Without --value it is a field of the values, which must
-    /// be JSON objects.
-    #[arg(long, short)]
-    pub key: Option<String>,
+    /// Column or field that holds the key, or several for a tuple. Without --value the other columns
+    /// are the fields of the values, which must be JSON objects or structs.
+    #[arg(long, short, value_delimiter = ',', value_name = "COLUMNS")]
+    pub key: Option<Vec<String>>,
     /// Column or field for the unchanged value.
     #[arg(long)]
     pub value: Option<String>,
-    /// Columns of the CSV file, in this order. By default the fields of the first record.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub columns: Option<Vec<String>>,
+    /// Name the type of each column in the header of a CSV file, such as name:str or age:number, and
+    /// distinguish null from empty text. braid import --typed restores both.
+    #[arg(long)]
+    pub typed: bool,
+    /// Which records to export, and what of them.
+    #[command(flatten)]
+    pub questions: Questions,
     /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or
     /// .parquet.
     #[arg(long)]
@@ -463,6 +528,31 @@ pub enum Format {
     Parquet,
 }
 
+/// Conditions, columns, counts and orders of `scan` and `export`.
+#[derive(Args, Clone, Debug, Default)]
+#[group(skip)]
+pub struct Questions {
+    /// Only records that satisfy this condition: a column, one of = != < <= > >= ~ (contains), and
+    /// a value, such as 'age >= 18'. Of several conditions, all must be satisfied.
+    ///
+    /// The columns are key, the fields of the value, and parts of fields, such as address.city or
+    /// lines.0. A value that is no object is the column value. Numbers are compared as numbers, also
+    /// if they are text. A missing field equals null only. Text in quotation marks is compared as
+    /// text: 'code = "007"'.
+    #[arg(long = "where", value_name = "CONDITION", allow_hyphen_values = true)]
+    pub conditions: Vec<String>,
+    /// Only these columns, in this order.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub columns: Option<Vec<String>>,
+    /// Sort by these columns, such as 'age:desc,name', in memory: null, numbers, text. With --limit
+    /// the first records are kept.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub order: Option<Vec<String>>,
+    /// Only count the records.
+    #[arg(long)]
+    pub count: bool,
+}
+
 /// Arguments of `scan`.
 #[derive(Args, Debug, Default)]
 #[group(skip)]
@@ -490,4 +580,7 @@ pub struct Scan {
     /// Print the last key first.
     #[arg(long, short)]
     pub reverse: bool,
+    /// Which records to print, and what of them.
+    #[command(flatten)]
+    pub questions: Questions,
 }

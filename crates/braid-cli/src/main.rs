@@ -1,27 +1,29 @@
 //! The `braid` command: a database on the command line.
 
+mod any_table;
 mod arguments;
 mod codec;
+mod column_type;
+mod error_message;
 mod exit;
+mod key_column;
 #[cfg(test)]
 #[path = "../../braiddb/tests/common/mod.rs"]
 #[allow(dead_code, reason = "the tests use a part of it")]
 mod limit;
 mod negative_numbers;
 mod output;
+mod query;
 mod store;
 mod trace;
 mod verb;
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Verb};
-use braiddb::LogError;
 use output::Output;
 use tracing_subscriber::filter::LevelFilter;
-use verb::path_error;
 
 fn main() -> ExitCode {
     let arguments = Arguments::read();
@@ -41,55 +43,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("braid: {}", message(&error));
+            eprintln!("braid: {}", error_message::of(&error));
             exit::failure()
         }
     }
-}
-
-/// The message of an error. Adds advice about the command line, which the engine does not know.
-fn message(error: &anyhow::Error) -> String {
-    let causes = error.chain().map(|cause| match cause.downcast_ref() {
-        Some(braiddb::Error::TableNotFound(table)) => {
-            format!("there is no table {table:?}; braid tables lists the tables")
-        }
-        // The engine names its own options.
-        Some(braiddb::Error::Options(said)) if said.contains("memory_budget") => {
-            format!("{said}; --memory sets the budget here, in MiB")
-        }
-        Some(braiddb::Error::Directory(log)) => match &**log {
-            LogError::NotADatabase { path, reason } if is_free(path) => {
-                let advice = "name its directory with --db or BRAID_DB, or create a database with \
-                              braid import or braid put";
-                not_a_database(path, reason, advice)
-            }
-            LogError::NotADatabase { path, reason }
-                if reason.ends_with(path_error::IDENTITY_FILE) =>
-            {
-                let advice = "name the directory of the database with --db or BRAID_DB";
-                not_a_database(path, reason, advice)
-            }
-            log => log.to_string(),
-        },
-        _ => cause.to_string(),
-    });
-    // Some errors repeat their cause.
-    let message = causes.reduce(|message, cause| match message.ends_with(&cause) {
-        true => message,
-        false => format!("{message}: {cause}"),
-    });
-    message.expect("the chain begins with the error")
-}
-
-/// Message of [`LogError::NotADatabase`] with the remedy for a command.
-fn not_a_database(path: &Path, reason: &str, advice: &str) -> String {
-    format!("{} does not hold a database: {reason}; {advice}", path.display())
-}
-
-/// Returns whether a database can be created at this path: it does not exist, or is an empty
-/// directory.
-fn is_free(path: &Path) -> bool {
-    !path.exists() || path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
@@ -129,6 +86,7 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Restore { backup, store } => verb::restore::run(backup, store, output),
         Verb::Completions { shell } => verb::generate::completions(*shell),
         Verb::Man { directory } => verb::generate::man(directory, output),
+        Verb::Changes { changes, store } => verb::changes::run(changes, store, output),
         Verb::Log { from, limit, store } => {
             verb::log::run(&store.open_to_read()?, *from, *limit, output)
         }

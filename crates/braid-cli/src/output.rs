@@ -6,10 +6,11 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
-use braiddb::DecodeError;
 use serde::Serialize;
 
-use crate::store::AnyTable;
+use crate::any_table::{AnyTable, RecordError};
+use crate::codec::json_text;
+use crate::query::Record;
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug)]
@@ -45,32 +46,51 @@ impl Output {
         table: &AnyTable,
         key: &[u8],
         value: &[u8],
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), RecordError> {
         if self.json {
             page.extend_from_slice(b"{\"key\":");
-            table.key.append_json(key, page)?;
+            table.append_key_json(key, page)?;
             page.extend_from_slice(b",\"value\":");
-            table.value.append_json(value, page)?;
+            table.append_json(key, value, page)?;
             page.push(b'}');
         } else {
             let start = page.len();
-            table.key.append_text(key, page)?;
+            table.append_key_text(key, page)?;
             escape_controls(page, start);
             page.push(b'\t');
             let start = page.len();
-            table.value.append_text(value, page)?;
+            table.append_text(key, value, page)?;
             escape_controls(page, start);
         }
         page.push(b'\n');
         Ok(())
     }
 
-    /// Prints a value on one line.
-    pub fn value(&self, table: &AnyTable, value: &[u8]) -> Result<()> {
+    /// Appends the chosen columns of a record as one line: separated by tabs, with control
+    /// characters escaped and nothing for null, or as a JSON object.
+    pub fn format_columns(&self, page: &mut Vec<u8>, columns: &[String], record: &Record<'_>) {
+        if self.json {
+            record.append_object(columns, page);
+        } else {
+            for (number, name) in columns.iter().enumerate() {
+                if number > 0 {
+                    page.push(b'\t');
+                }
+                let start = page.len();
+                let text = record.column(name).map(json_text::field_text);
+                page.extend_from_slice(text.unwrap_or_default().as_bytes());
+                escape_controls(page, start);
+            }
+        }
+        page.push(b'\n');
+    }
+
+    /// Prints the value of a key on one line.
+    pub fn value(&self, table: &AnyTable, key: &[u8], value: &[u8]) -> Result<()> {
         let mut line = Vec::new();
         match self.json {
-            true => table.value.append_json(value, &mut line)?,
-            false => table.value.append_text(value, &mut line)?,
+            true => table.append_json(key, value, &mut line)?,
+            false => table.append_text(key, value, &mut line)?,
         }
         line.push(b'\n');
         self.write(&line)

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use braiddb::maintenance::OpenStage;
-use braiddb::{BusyWith, Database, Durability, Error, LogError, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Durability, Error, LogError, Options, Table};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::codec::{KeyType, ValueType};
+use crate::any_table::AnyTable;
 use crate::trace::TraceArguments;
 
 /// The type of tables that this command creates.
@@ -210,27 +210,6 @@ fn open(directory: &Path, options: Options) -> Result<Database> {
 
 fn style() -> ProgressStyle {
     ProgressStyle::with_template("{msg} {wide_bar} {percent}%").expect("the template is a constant")
-}
-
-/// A table of any key and value type.
-#[derive(Clone, Debug)]
-pub struct AnyTable {
-    /// The table with encoded keys and values.
-    pub records: Table<[u8], [u8]>,
-    pub key: KeyType,
-    pub value: ValueType,
-    /// The table is paged.
-    pub paged: bool,
-}
-
-impl AnyTable {
-    /// Opens an existing table.
-    pub async fn open(tx: &Transaction, name: &str) -> Result<Self, Error> {
-        let (records, description) = tx.open_encoded_table(name).await?;
-        let key = KeyType::named(&description.key_type);
-        let value = ValueType::named(&description.value_type);
-        Ok(Self { records, key, value, paged: description.options.paged })
-    }
 }
 
 /// Opens an existing table.

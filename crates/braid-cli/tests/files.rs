@@ -134,7 +134,7 @@ fn orders() -> [Order; 2] {
 
 /// Values that only their program can decode.
 #[test]
-fn opaque_values_are_exported_as_bytes() {
+fn values_of_a_program_are_exported_and_imported() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         let open =
@@ -160,7 +160,7 @@ fn opaque_values_are_exported_as_bytes() {
         let (bytes, _) = braid.run(&["get", "orders", "0"], 0);
         braid.run(&["put", "copies", "0", bytes.trim()], 0);
         let (_, said) = braid.run(&["put", "copies", "0", "nails"], 3);
-        assert!(said.contains("order {article") && said.contains("0x00ff"), "{said}");
+        assert!(said.contains("order {article") && said.contains("not valid JSON"), "{said}");
         let db = open();
         let copies: Table<u64, Postcard<Order>> = block_on(db.open_table("copies")).unwrap();
         for (key, order) in (0..).zip(orders()) {
@@ -186,17 +186,17 @@ fn a_failed_export_leaves_no_file() {
         assert!(std::fs::read_dir(braid.0.path()).unwrap().count() <= 3, "nothing is left");
         said
     };
-    assert!(export(&["--key", "id"], 3).contains("\"2\""), "it names the record");
+    assert!(export(&["--key", "id"], 3).contains("the record 2 "), "it names the record");
     assert!(export(&["--key", "id"], 3).contains("--columns"));
-    assert!(export(&["--key", "x"], 3).contains("\"x\""));
     assert!(export(&["--key", "a"], 3).contains("does not hold its key"));
-    assert!(export(&["--columns", "id"], 3).contains("--key"));
+    assert!(export(&["--columns", "x"], 3).contains("the columns are key, id, a, b"));
     assert!(export(&["--delimiter", "ab"], 2).contains("one ASCII character"));
     export(&["--key", "id", "--columns", "id,b,a"], 0);
     assert_eq!(std::fs::read_to_string(&out).unwrap(), "id,b,a\n1,,1\n2,2,\n");
     braid.run(&["put", "t", "3", "plain"], 0);
     std::fs::remove_file(&out).unwrap();
-    assert!(export(&["--key", "id", "--columns", "id"], 3).contains("not a JSON object"));
+    braid.run(&["delete", "t", "2"], 0);
+    assert!(export(&["--key", "id"], 3).contains("not a JSON object"));
     assert!(braid.run(&["export", "rows", "--table", "t"], 3).1.contains("--format"));
     assert!(braid.run(&["export", &out, "--table", "x"], 3).1.contains("no table \"x\""));
 }

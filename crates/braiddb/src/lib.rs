@@ -169,7 +169,7 @@ pub mod changes {
 
     pub use crate::database::{
         Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes, ChangesFrom,
-        FeedTable, TokenError,
+        FeedTable, PastChanges, TokenError,
     };
 }
 
@@ -185,7 +185,8 @@ pub mod maintenance {
     //! Progress and results of opening, checkpoints, compaction, checks and backups.
 
     pub use crate::database::{
-        Backup, CheckReport, Checkpoint, Compaction, LogBlock, OpenProgress, OpenStage, Recovery,
+        Backup, CheckReport, Checkpoint, Compaction, LogBlock, LogWrites, OpenProgress, OpenStage,
+        Recovery,
     };
 }
 

@@ -8,6 +8,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::malformed::{Malformed, text};
 use super::{append_json, from_hex, number_error, to_hex};
 
 /// The type of a table's keys, parsed from its name in the catalog.
@@ -331,7 +332,7 @@ impl KeyType {
     ///
     /// # Errors
     /// If the bytes are not the encoding of a key.
-    pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
         match self {
             Self::Text => out.extend_from_slice(text(bytes)?.as_bytes()),
             _ => match self.decode(bytes)? {
@@ -346,7 +347,7 @@ impl KeyType {
     ///
     /// # Errors
     /// If the bytes are not the encoding of a key.
-    pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
         match self {
             Self::Text => append_json(text(bytes)?, out),
             _ => out.extend_from_slice(self.decode(bytes)?.to_string().as_bytes()),
@@ -358,11 +359,13 @@ impl KeyType {
     ///
     /// # Errors
     /// If the bytes are not the encoding of a key.
-    fn decode(&self, bytes: &[u8]) -> Result<Value, DecodeError> {
+    fn decode(&self, bytes: &[u8]) -> Result<Value, Malformed> {
         match self.take(bytes, true) {
             Ok((value, [])) => Ok(value),
             _ if self.has_struct() => Ok(to_hex(bytes).into()),
-            Ok(_) => Err(DecodeError::new("a key of the table")),
+            Ok((_, rest)) => {
+                Err(Malformed::at(bytes.len() - rest.len(), "more bytes follow the key"))
+            }
             Err(error) => Err(error),
         }
     }
@@ -379,9 +382,10 @@ impl KeyType {
 
     /// Decodes a key at the start of `bytes`. Returns it and the rest. `last`: it is the last part
     /// of the whole key.
-    fn take<'b>(&self, bytes: &'b [u8], last: bool) -> Result<(Value, &'b [u8]), DecodeError> {
+    fn take<'b>(&self, bytes: &'b [u8], last: bool) -> Result<(Value, &'b [u8]), Malformed> {
+        let short = |what: &str| Malformed::at(bytes.len(), format!("the key ends within {what}"));
         Ok(match self {
-            Self::Text if last => (String::decode(bytes)?.into(), &[]),
+            Self::Text if last => (text(bytes)?.into(), &[]),
             Self::Text => {
                 let (text, rest) = String::decode_part(bytes)?;
                 (text.into(), rest)
@@ -394,18 +398,19 @@ impl KeyType {
             Self::Own(_) => (to_hex(bytes).into(), &[]),
             Self::Array(count) => {
                 let split = bytes.split_at_checked(*count);
-                let (array, rest) = split.ok_or_else(|| DecodeError::new("bytes"))?;
+                let (array, rest) = split.ok_or_else(|| short("bytes"))?;
                 (to_hex(array).into(), rest)
             }
             Self::Uuid => {
                 let split = bytes.split_first_chunk();
-                let (uuid, rest) = split.ok_or_else(|| DecodeError::new("uuid"))?;
+                let (uuid, rest) = split.ok_or_else(|| short("a UUID"))?;
                 (dashed(uuid).into(), rest)
             }
             Self::Time => {
                 let ((seconds, nanoseconds), rest) = <(i64, u32)>::decode_part(bytes)?;
                 let time = DateTime::<Utc>::from_timestamp(seconds, nanoseconds);
-                let time = time.ok_or_else(|| DecodeError::new("time stamp in UTC"))?;
+                let time =
+                    time.ok_or_else(|| Malformed::at(0, "the time stamp is out of range"))?;
                 (time.to_rfc3339_opts(SecondsFormat::AutoSi, true).into(), rest)
             }
             Self::Number(number) => {
@@ -420,8 +425,8 @@ impl KeyType {
             }
             Self::Option(inner) => match bytes {
                 [0, rest @ ..] => (Value::Null, rest),
-                [1, rest @ ..] => inner.take(rest, last)?,
-                _ => return Err(DecodeError::new("an optional key")),
+                [1, rest @ ..] => inner.take(rest, last).map_err(|error| error.behind(1))?,
+                _ => return Err(Malformed::at(0, "an optional key begins with 0 or 1")),
             },
             Self::Reverse(inner) => {
                 let complement: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
@@ -435,10 +440,13 @@ impl KeyType {
                     let (value, after) = match (part, behind) {
                         (Self::Own(_), Some(behind)) if last => {
                             let end = rest.len().checked_sub(behind);
-                            let end = end.ok_or_else(|| DecodeError::new("a key of the table"))?;
+                            let end = end.ok_or_else(|| short("a part of the key"))?;
                             (to_hex(&rest[..end]).into(), &rest[end..])
                         }
-                        _ => part.take(rest, last && number + 1 == parts.len())?,
+                        _ => {
+                            let taken = part.take(rest, last && number + 1 == parts.len());
+                            taken.map_err(|error| error.behind(bytes.len() - rest.len()))?
+                        }
                     };
                     values.push(value);
                     rest = after;
@@ -454,11 +462,6 @@ fn dashed(uuid: &[u8; 16]) -> String {
     let digits = |bytes: &[u8]| to_hex(bytes)[super::HEX.len()..].to_owned();
     let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
     parts.map(digits).join("-")
-}
-
-/// Decodes a text key without copying it.
-fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
-    <str as braiddb::Value>::decode(bytes)
 }
 
 #[cfg(test)]

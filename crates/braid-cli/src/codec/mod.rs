@@ -2,12 +2,16 @@
 //! catalog.
 
 pub mod json_error;
+pub mod json_text;
 mod key;
+mod malformed;
+mod postcard;
 mod value;
 
 use anyhow::{Result, bail};
 
 pub use key::KeyType;
+pub use malformed::Malformed;
 pub use value::ValueType;
 
 /// Prefix of bytes in hexadecimal digits.

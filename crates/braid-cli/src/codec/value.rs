@@ -1,13 +1,17 @@
 //! Values as words of the command line and as JSON. Text and numbers are written unchanged, bytes
-//! as hexadecimal digits. Values of types that only the program can decode are written as bytes.
+//! as hexadecimal digits, postcard values as JSON. Values of types that only the program can decode
+//! are written as bytes.
 
 use anyhow::{Context, Result, anyhow, bail};
-use braiddb::{DecodeError, Value as _};
+use braiddb::DecodeError;
+use braiddb::tables::ValueShape;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::{append_json, from_hex, is_hex, json_error, number_error, to_hex};
+use super::malformed::{Malformed, text};
+use super::postcard::PostcardType;
+use super::{append_json, from_hex, is_hex, json_error, json_text, number_error, to_hex};
 
 /// The type of a table's values, parsed from its name in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +26,9 @@ pub enum ValueType {
     Json,
     /// A type of the program, stored as MessagePack.
     MessagePack,
-    /// A type that only the program can decode, such as a type of serde stored by postcard. Its
-    /// values are read and written as bytes.
+    /// A type of the program, stored by postcard.
+    Postcard(Box<PostcardType>),
+    /// A type that only the program can decode. Its values are read and written as bytes.
     Own(String),
 }
 
@@ -59,8 +64,8 @@ macro_rules! numbers {
 numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, bool);
 
 impl ValueType {
-    /// Parses the name of a type in the catalog.
-    pub fn named(name: &str) -> Self {
+    /// Parses the name of a type in the catalog. `shapes`: the shapes that the catalog lists.
+    pub fn named(name: &str, shapes: &[ValueShape]) -> Self {
         match name {
             "str" => Self::Text,
             "bytes" => Self::Bytes,
@@ -69,7 +74,10 @@ impl ValueType {
                 Some(number) => Self::Number(number),
                 None if name.starts_with("json ") => Self::Json,
                 None if name.starts_with("messagepack ") => Self::MessagePack,
-                None => Self::Own(name.to_owned()),
+                None => match name.strip_prefix("postcard ") {
+                    Some(name) => Self::Postcard(Box::new(PostcardType::new(name, shapes))),
+                    None => Self::Own(name.to_owned()),
+                },
             },
         }
     }
@@ -106,6 +114,7 @@ impl ValueType {
                 }
                 rmp_serde::to_vec_named(&json).context("MessagePack cannot hold this value")
             }
+            Self::Postcard(kind) => kind.encode(word),
             Self::Own(_) if is_hex(word) => from_hex(word),
             Self::Own(name) => bail!(
                 "values of this table have the type {name}, which only the program can encode; \
@@ -114,19 +123,35 @@ impl ValueType {
         }
     }
 
+    /// Encodes a JSON value of a file: the same values as [`ValueType::encode`], where a string is
+    /// the word.
+    ///
+    /// # Errors
+    /// If the value is not of this type, with the expected form.
+    pub fn encode_json(&self, json: &str) -> Result<Vec<u8>> {
+        match self {
+            Self::Postcard(kind) => kind.encode_json(json),
+            _ if json.starts_with('"') => {
+                let word = json_text::unquoted(json).map_err(|reason| anyhow!(reason))?;
+                self.encode(&word)
+            }
+            _ => self.encode(json),
+        }
+    }
+
     /// Appends a value as text.
     ///
     /// # Errors
     /// If the bytes are not the encoding of a value.
-    pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
         match self {
-            Self::Text => out.extend_from_slice(str::decode(bytes)?.as_bytes()),
+            Self::Text | Self::Json => out.extend_from_slice(text(bytes)?.as_bytes()),
             Self::Number(number) => out.extend_from_slice((number.show)(bytes)?.as_bytes()),
-            Self::Json => out.extend_from_slice(str::decode(bytes)?.as_bytes()),
             Self::MessagePack => match from_message_pack(bytes) {
                 Some(json) => out.extend_from_slice(json.as_bytes()),
                 None => out.extend_from_slice(to_hex(bytes).as_bytes()),
             },
+            Self::Postcard(kind) => kind.append_text(bytes, out)?,
             Self::Nothing => {}
             Self::Bytes | Self::Own(_) => out.extend_from_slice(to_hex(bytes).as_bytes()),
         }
@@ -138,10 +163,10 @@ impl ValueType {
     ///
     /// # Errors
     /// If the bytes are not the encoding of a value.
-    pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
         match self {
             Self::Text => {
-                let text = str::decode(bytes)?;
+                let text = text(bytes)?;
                 match is_object(text) {
                     true => out.extend_from_slice(bytes),
                     false => append_json(text, out),
@@ -149,23 +174,21 @@ impl ValueType {
                 Ok(())
             }
             Self::Json => {
-                let json = str::decode(bytes)?;
+                let json = text(bytes)?;
+                let parsed: Result<&RawValue, _> = serde_json::from_str(json);
+                parsed.map_err(|error| {
+                    Malformed::at(offset(json, &error), json_error::with_place(&error))
+                })?;
                 // Copies the stored text, so that numbers keep their digits. Drops line ends, which
                 // JSON allows only between tokens.
-                match json.contains(['\n', '\r']) {
-                    false => out.extend_from_slice(bytes),
-                    true => {
-                        let _: &RawValue = serde_json::from_str(json)
-                            .map_err(|error| DecodeError::new(format!("JSON ({error})")))?;
-                        out.extend(bytes.iter().filter(|byte| !matches!(byte, b'\n' | b'\r')));
-                    }
-                }
+                out.extend(bytes.iter().filter(|byte| !matches!(byte, b'\n' | b'\r')));
                 Ok(())
             }
             Self::MessagePack if from_message_pack(bytes).is_none() => {
                 append_json(&to_hex(bytes), out);
                 Ok(())
             }
+            Self::Postcard(kind) => kind.append_json(bytes, out),
             Self::Number(_) | Self::MessagePack => self.append_text(bytes, out),
             Self::Nothing | Self::Bytes | Self::Own(_) => {
                 out.push(b'"');
@@ -175,6 +198,12 @@ impl ValueType {
             }
         }
     }
+}
+
+/// The offset in a text at which it is not JSON.
+fn offset(json: &str, error: &serde_json::Error) -> usize {
+    let lines = json.split_inclusive('\n').take(error.line().saturating_sub(1));
+    (lines.map(str::len).sum::<usize>() + error.column().saturating_sub(1)).min(json.len())
 }
 
 /// The error for a word that is not JSON, where values are JSON.
@@ -248,7 +277,7 @@ mod tests {
     }
 
     fn same<V: Value + ?Sized>(value: &V::Input, word: &str) {
-        let kind = ValueType::named(&V::type_name());
+        let kind = ValueType::named(&V::type_name(), &[]);
         let bytes = V::encode(value).unwrap();
         assert_eq!(kind.encode(word).unwrap(), *bytes, "{word}");
         assert_eq!(text(&kind, &bytes), word);
@@ -266,8 +295,9 @@ mod tests {
 
     #[test]
     fn wrong_numbers_are_rejected_with_the_expected_range() {
-        let refused =
-            |kind: &str, word: &str| ValueType::named(kind).encode(word).unwrap_err().to_string();
+        let refused = |kind: &str, word: &str| {
+            ValueType::named(kind, &[]).encode(word).unwrap_err().to_string()
+        };
         assert_eq!(
             refused("u8", "xyz"),
             "\"xyz\" is not a valid u8: expected a whole number from 0 to 255"
@@ -281,7 +311,7 @@ mod tests {
 
     #[test]
     fn opaque_values_are_read_and_written_as_bytes() {
-        let kind = ValueType::named("postcard order {article, pieces}");
+        let kind = ValueType::named("postcard order {article, pieces}", &[]);
         assert_eq!(text(&kind, &[1, 2]), "0x0102");
         assert_eq!(kind.encode("0x0102").unwrap(), [1, 2]);
         let refused = |word: &str| kind.encode(word).unwrap_err().to_string();
@@ -314,7 +344,7 @@ mod tests {
     #[test]
     fn values_with_named_fields_are_json() {
         let json = r#"{"article":"nails","pieces":[7,-8,2.5],"sold":null}"#;
-        for kind in ["json order", "messagepack order"].map(ValueType::named) {
+        for kind in ["json order", "messagepack order"].map(|kind| ValueType::named(kind, &[])) {
             let bytes = kind.encode(json).unwrap();
             assert_eq!(text(&kind, &bytes), json);
             let mut out = Vec::new();
@@ -329,7 +359,7 @@ mod tests {
         assert_eq!(out, br#"{"a": 18446744073709551616,"b": 1.10}"#);
         assert!(ValueType::Json.append_json(b"{\n", &mut Vec::new()).is_err());
         // Whole numbers are exact or rejected.
-        let kind = ValueType::named("messagepack order");
+        let kind = ValueType::named("messagepack order", &[]);
         for json in [
             r#"{"a":18446744073709551615,"b":[-9223372036854775808,0]}"#,
             r#"{"a":"18446744073709551616","\"1":"\\"}"#,
@@ -341,7 +371,7 @@ mod tests {
                 let said = kind.encode(&json).unwrap_err().to_string();
                 assert!(said.contains(&format!("cannot hold {number}")), "{said}");
             }
-            let kind = ValueType::named("json order");
+            let kind = ValueType::named("json order", &[]);
             assert_eq!(text(&kind, &kind.encode(number).unwrap()), number);
         }
         // JSON cannot represent bytes.
@@ -352,7 +382,7 @@ mod tests {
     fn json_values_take_one_line() {
         let json = |kind: &str, bytes: &[u8]| {
             let mut out = Vec::new();
-            ValueType::named(kind).append_json(bytes, &mut out).unwrap();
+            ValueType::named(kind, &[]).append_json(bytes, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(json("str", b"{\"a\": 1.10}"), "{\"a\": 1.10}");

@@ -1,6 +1,7 @@
 //! The verbs of the command, one module each, and their common parts.
 
 pub mod backup;
+pub mod changes;
 pub mod check;
 pub mod checkpoint;
 pub mod compact;
@@ -9,10 +10,9 @@ pub mod export;
 mod file_format;
 pub mod generate;
 pub mod import;
-mod json_text;
 pub mod log;
 pub mod overview;
-mod pages;
+pub mod pages;
 pub mod path_error;
 pub mod point;
 pub mod restore;

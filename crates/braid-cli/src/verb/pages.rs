@@ -10,7 +10,7 @@ use anyhow::Result;
 use braiddb::{InteractiveTransaction, KeyBuffer, Transaction};
 use pollster::block_on;
 
-use crate::store::AnyTable;
+use crate::any_table::AnyTable;
 
 /// Approximate size of a page in bytes.
 const PAGE_BYTES: usize = 1 << 20;
@@ -36,12 +36,13 @@ impl Range {
     }
 }
 
-/// Appends a record to a page, given its encoded key and value.
-pub trait Append: Fn(&mut Vec<u8>, &[u8], &[u8]) -> Result<()> + Clone + Send + 'static {}
+/// Appends a record to a page, given its encoded key and value. Returns whether the record counts.
+pub trait Append: Fn(&mut Vec<u8>, &[u8], &[u8]) -> Result<bool> + Clone + Send + 'static {}
 
-impl<F: Fn(&mut Vec<u8>, &[u8], &[u8]) -> Result<()> + Clone + Send + 'static> Append for F {}
+impl<F: Fn(&mut Vec<u8>, &[u8], &[u8]) -> Result<bool> + Clone + Send + 'static> Append for F {}
 
-/// Writes the records of a range that a transaction sees. Returns their number.
+/// Writes the records of a range that a transaction sees, up to the range's limit of records that
+/// count. Returns the number of those.
 ///
 /// # Errors
 /// Errors of reading, the first error of `append`, or an error of the output.
@@ -110,17 +111,19 @@ impl Range {
             }
             _ => tx.scan(&table.records, (borrowed(&self.low), borrowed(&self.high)))?,
         };
-        let scan = scan.limit(self.limit);
         let mut scan = if self.reverse { scan.rev() } else { scan };
         let (mut bytes, mut records) = (Vec::with_capacity(PAGE_BYTES + PAGE_BYTES / 16), 0);
-        while let Some((key, value)) = scan.next().await? {
+        while self.limit > 0
+            && let Some((key, value)) = scan.next().await?
+        {
             // After the first page the scan starts at a key, and checks the prefix here.
             if self.prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix)) {
                 break;
             }
-            append(&mut bytes, &key, value)?;
-            records += 1;
-            self.limit -= 1;
+            if append(&mut bytes, &key, value)? {
+                records += 1;
+                self.limit -= 1;
+            }
             if bytes.len() >= PAGE_BYTES && self.limit > 0 {
                 let mut last = KeyBuffer::new();
                 last.extend_from_slice(&key);

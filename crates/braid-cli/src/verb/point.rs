@@ -13,11 +13,13 @@ use crate::store;
 pub fn get(db: &Database, table: &str, key: &str, output: &Output) -> Result<ExitCode> {
     let opened = store::existing_table(db, table)?;
     let (records, encoded) = (opened.records.clone(), opened.key.encode(key)?);
-    let value =
-        db.run_blocking(async move |tx| Ok(tx.get(&records, &encoded).await?.map(<[u8]>::to_vec)))?;
+    let looked_up = encoded.clone();
+    let value = db.run_blocking(async move |tx| {
+        Ok(tx.get(&records, &looked_up).await?.map(<[u8]>::to_vec))
+    })?;
     match value {
         Some(value) => {
-            output.value(&opened, &value)?;
+            output.value(&opened, &encoded, &value)?;
             Ok(ExitCode::SUCCESS)
         }
         None => Ok(report_absent(table, key)),

@@ -7,10 +7,11 @@ use anyhow::Result;
 use braiddb::{Database, InteractiveTransaction};
 use pollster::block_on;
 
-use super::pages::{self, Range};
+use super::pages::Range;
+use crate::any_table::AnyTable;
 use crate::arguments::Scan;
 use crate::output::{self, Output};
-use crate::store::AnyTable;
+use crate::query::{ColumnNames, Query};
 
 /// Prints the records of a range.
 pub fn run(db: &Database, scan: &Scan, output: &Output) -> Result<ExitCode> {
@@ -22,11 +23,22 @@ pub fn run(db: &Database, scan: &Scan, output: &Output) -> Result<ExitCode> {
 pub fn print(transaction: &InteractiveTransaction, scan: &Scan, output: &Output) -> Result<()> {
     let name = scan.table.clone();
     let table = block_on(transaction.step(async move |tx| AnyTable::open(tx, &name).await))?;
-    let (range, types, output) = (range(scan, &table)?, table.clone(), *output);
+    let (range, output) = (range(scan, &table)?, *output);
+    let query = Query::new(table.clone(), ColumnNames::default(), &scan.questions)?;
+    let row = query.clone();
     let append = move |page: &mut Vec<u8>, key: &[u8], value: &[u8]| {
-        Ok(output.format_record(page, &types, key, value)?)
+        match &row.columns {
+            None => output.format_record(page, &table, key, value)?,
+            Some(columns) => output.format_columns(page, columns, &row.record(key, value)?),
+        }
+        Ok(true)
     };
-    pages::write(transaction, &table, range, append, output::stdout()?).map(drop)
+    let records = query.write(transaction, range, append, output::stdout()?)?;
+    match (query.count, output.json) {
+        (false, _) => Ok(()),
+        (true, false) => output.line(&records.to_string()),
+        (true, true) => output.document(&serde_json::json!({ "count": records })),
+    }
 }
 
 /// The range that the arguments describe.

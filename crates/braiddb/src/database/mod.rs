@@ -65,7 +65,7 @@ pub use blocking::block_on;
 pub use bulk::BulkTables;
 pub use changes::{
     Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes, ChangesFrom,
-    FeedTable, TokenError,
+    FeedTable, PastChanges, TokenError,
 };
 pub use contents::TableContents;
 pub use error::{
@@ -104,5 +104,5 @@ pub use transaction_builder::{Outcome, TransactionBuilder};
 pub use tuning::{Overload, Tuning};
 #[cfg(feature = "experiment")]
 pub use unversioned::load_onto_pages;
-pub use upkeep::{Backup, CheckReport, Compaction, LogBlock};
+pub use upkeep::{Backup, CheckReport, Compaction, LogBlock, LogWrites};
 pub use weak::WeakDatabase;

@@ -103,12 +103,67 @@ impl Database {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        check_name(name)?;
         V::check()?;
-        options.check(&self.shared.engine)?;
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
         let (name, shapes) = (name.to_owned(), V::shape().into_iter().collect());
-        let wanted = TableDescription { name, id: 0, key_type, value_type, shapes, options };
+        self.stage_described(TableDescription {
+            name,
+            id: 0,
+            key_type,
+            value_type,
+            shapes,
+            options,
+        })
+        .await
+    }
+
+    /// Begins a table of any types, for programs that know the types only by their names in the
+    /// catalog. Its keys and values are given in their stored encoding, and must be valid encodings
+    /// of those types ([`Transaction::open_encoded_table`]).
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let staged = db.stage_encoded_table("cities", "u64", "str", TableOptions::default()).await?;
+    /// staged.load([(&1000_u64.to_be_bytes()[..], &b"Ljubljana"[..])], |_| {}).await?;
+    /// staged.publish().await?;
+    /// let cities: Table<u64, str> = db.open_table("cities").await?;
+    /// assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::stage_table_with`].
+    pub async fn stage_encoded_table(
+        &self,
+        name: &str,
+        key_type: &str,
+        value_type: &str,
+        options: TableOptions,
+    ) -> Result<StagedTable<[u8], [u8]>> {
+        let (name, shapes) = (name.to_owned(), Vec::new());
+        let (key_type, value_type) =
+            (type_name(key_type.to_owned())?, type_name(value_type.to_owned())?);
+        self.stage_described(TableDescription {
+            name,
+            id: 0,
+            key_type,
+            value_type,
+            shapes,
+            options,
+        })
+        .await
+    }
+
+    async fn stage_described<K, V>(&self, wanted: TableDescription) -> Result<StagedTable<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        check_name(&wanted.name)?;
+        wanted.options.check(&self.shared.engine)?;
         let staged = wanted.clone();
         let (table, id) = self.run(async move |tx| tx.stage(&staged).await).await?;
         let description = TableDescription { id, ..wanted };
@@ -229,7 +284,8 @@ impl Transaction {
         let core = engine_code(self.core().create_table(&catalog, row, paged)).await?;
         wanted.options.apply_to(&core, self.engine());
         let id = core.id.0;
-        Ok((Table::of_its_types(&wanted.name, core), id))
+        let description = TableDescription { id, ..wanted.clone() };
+        Ok((self.handle(&description), id))
     }
 
     /// Lists a staged table under its name.

@@ -8,7 +8,7 @@ use super::handle::Database;
 use super::recovery::Checkpoint;
 use super::workers::NeedsWorkers;
 use crate::durability::{self, ReplayResult};
-use crate::log::{BlockKind, LogError, LogFiles, Lsn};
+use crate::log::{Block, BlockKind, LogError, LogFiles, Lsn, RecordKind};
 use crate::sync::oneshot;
 use crate::transaction::Engine;
 
@@ -67,8 +67,49 @@ pub struct LogBlock {
     pub kind: &'static str,
     /// Records in the block.
     pub records: u64,
+    /// The writes in the block, by table, in the order of their first ones.
+    pub writes: Vec<LogWrites>,
     /// The durable end of the log when the block was filled.
     pub durable: u64,
+}
+
+/// The writes to a table in a block of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct LogWrites {
+    /// The number of the table ([`TableDescription::id`](crate::tables::TableDescription::id)), or
+    /// of the entries of an index. The catalog has the number 0.
+    pub table: u32,
+    /// Inserted records.
+    pub inserted: u64,
+    /// Updated records.
+    pub updated: u64,
+    /// Writes to a paged table, which do not record whether the key existed.
+    pub put: u64,
+    /// Deleted records.
+    pub deleted: u64,
+}
+
+impl LogWrites {
+    /// Returns the writes of a block.
+    fn of(block: &Block) -> Vec<Self> {
+        let mut tables: Vec<Self> = Vec::new();
+        for (_, record) in block.records() {
+            let at = tables.iter().position(|writes| writes.table == record.table.0);
+            let at = at.unwrap_or_else(|| {
+                tables.push(Self { table: record.table.0, ..Self::default() });
+                tables.len() - 1
+            });
+            let writes = &mut tables[at];
+            *match record.kind {
+                RecordKind::Insert => &mut writes.inserted,
+                RecordKind::Update => &mut writes.updated,
+                RecordKind::PutByKey => &mut writes.put,
+                RecordKind::Delete | RecordKind::DeleteByKey => &mut writes.deleted,
+            } += 1;
+        }
+        tables
+    }
 }
 
 impl Database {
@@ -385,6 +426,7 @@ impl Database {
                 BlockKind::Skip => "skip",
             },
             records: block.records().count() as u64,
+            writes: LogWrites::of(block),
             durable: block.durable.0,
         });
         Ok((blocks.collect(), end.0))

@@ -78,7 +78,8 @@ impl Shape {
             Self::Option(_) | Self::Plain(Plain::Unit) => true,
             Self::Around(levels) => {
                 // A reference leads to a shape with parts.
-                around(enclosing, *levels).is_some_and(|(shape, _)| matches!(shape, Self::Option(_)))
+                around(enclosing, *levels)
+                    .is_some_and(|(shape, _)| matches!(shape, Self::Option(_)))
             }
             _ => false,
         }
@@ -129,8 +130,8 @@ impl ShapeParser<'_> {
             return Some(Shape::Plain(Plain::Unit));
         }
         if self.take("(") {
-            let (parts, _) = self.parts()?;
-            return Some(Shape::Tuple(parts));
+            let (parts, is_tuple) = self.parts()?;
+            return is_tuple.then_some(Shape::Tuple(parts));
         }
         if self.take("{") {
             return self.fields();
@@ -177,8 +178,8 @@ impl ShapeParser<'_> {
         Some(wrap(Box::new(part)))
     }
 
-    /// Parses the rest of `(a, b)` or `(a,)`. Returns the parts, and whether they are a tuple even
-    /// if they are one.
+    /// Parses the rest of `(a, b)`, `(a,)` or `(a)`. Returns the parts, and whether they are a tuple,
+    /// which `(a)` is not.
     fn parts(&mut self) -> Option<(Vec<Shape>, bool)> {
         let mut parts = vec![self.part()?];
         loop {
@@ -253,20 +254,15 @@ impl ShapeParser<'_> {
         if !self.rest.starts_with('(') {
             return Some(Shape::Plain(Plain::Unit));
         }
-        // A tuple with several parts is a level, a single part is not.
-        let begin = self.rest;
-        let is_tuple = self.part().is_some_and(|content| match content {
-            Shape::Tuple(parts) => parts.len() > 1 || begin[..begin.len() - self.rest.len()].ends_with(",)"),
-            _ => false,
-        });
-        self.rest = begin;
-        if is_tuple {
-            return self.part();
-        }
         self.expect("(")?;
-        let part = self.part()?;
-        self.expect(")")?;
-        Some(part)
+        self.depth += 1;
+        let content = self.parts();
+        self.depth -= 1;
+        // A single part is the content itself.
+        Some(match content? {
+            (mut parts, false) => parts.pop()?,
+            (parts, true) => Shape::Tuple(parts),
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 //! mixed types has JSON text. Missing fields become null.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -16,29 +16,10 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use crate::verb::json_text::{Fields, unquoted};
+use crate::codec::json_text::{Fields, unquoted};
 
 /// Approximate size of a row group before compression.
 const GROUP_BYTES: usize = 16 << 20;
-
-/// Passes each object of the written JSON lines to a function.
-pub struct Lines<F>(pub F);
-
-impl<F: FnMut(&Fields<'_>) -> Result<()>> Write for Lines<F> {
-    /// Expects complete lines.
-    fn write(&mut self, page: &[u8]) -> io::Result<usize> {
-        let text = std::str::from_utf8(page).map_err(io::Error::other)?;
-        for line in text.lines() {
-            let fields = Fields::parse(line).map_err(io::Error::other)?;
-            (self.0)(&fields).map_err(io::Error::other)?;
-        }
-        Ok(page.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// The types that occur in each column.
 #[derive(Debug)]
@@ -52,6 +33,8 @@ pub struct Columns {
 struct Seen {
     truth: bool,
     text: bool,
+    /// Text such as `NaN`, which a column of numbers can hold.
+    not_finite: bool,
     number: bool,
     /// Objects or arrays.
     other: bool,
@@ -93,6 +76,7 @@ impl Columns {
         self.seen.push(Seen {
             truth: false,
             text: false,
+            not_finite: false,
             number: false,
             other: false,
             i64,
@@ -116,6 +100,7 @@ impl Seen {
         match json.as_bytes()[0] {
             b'n' => {}
             b't' | b'f' => self.truth = true,
+            b'"' if NOT_FINITE.contains(&json) => self.not_finite = true,
             b'"' => self.text = true,
             b'{' | b'[' => self.other = true,
             _ => {
@@ -128,16 +113,20 @@ impl Seen {
     }
 
     fn kind(self) -> Kind {
-        match (self.truth, self.text, self.number, self.other) {
+        let is_text = self.text || self.not_finite;
+        match (self.truth, is_text, self.number, self.other) {
             (true, false, false, false) => Kind::Truth,
             (false, _, false, false) => Kind::Text,
             (false, false, true, false) if self.i64 => Kind::Signed,
             (false, false, true, false) if self.u64 => Kind::Unsigned,
-            (false, false, true, false) if self.f64 => Kind::Double,
+            (false, _, true, false) if self.f64 && !self.text => Kind::Double,
             _ => Kind::Json,
         }
     }
 }
+
+/// Numbers that JSON cannot represent, as strings.
+const NOT_FINITE: [&str; 3] = ["\"NaN\"", "\"inf\"", "\"-inf\""];
 
 /// Returns whether a JSON number equals the shortest text of the nearest double, except for zeros.
 fn is_exactly_a_double(json: &str) -> bool {
@@ -218,7 +207,7 @@ impl Column {
                 values.push(json.parse::<u64>()?.cast_signed());
             }
             Values::Integers(values) => values.push(json.parse()?),
-            Values::Doubles(values) => values.push(json.parse()?),
+            Values::Doubles(values) => values.push(json.trim_matches('"').parse()?),
             Values::Texts(values) => {
                 let text = match self.kind {
                     Kind::Text => unquoted(json).map_err(|reason| anyhow!(reason))?,
@@ -350,6 +339,10 @@ mod tests {
             (&["\"a\"", "\"1\""], Kind::Text),
             (&["\"a\"", "1"], Kind::Json),
             (&["true", "1"], Kind::Json),
+            (&["1.5", "\"NaN\""], Kind::Double),
+            (&["1", "\"-inf\""], Kind::Double),
+            (&["\"NaN\""], Kind::Text),
+            (&["1.5", "\"NaN\"", "\"a\""], Kind::Json),
             (&["[1]", "{}"], Kind::Json),
             (&[], Kind::Text),
             (&["null"], Kind::Text),

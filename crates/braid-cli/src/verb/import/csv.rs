@@ -33,6 +33,8 @@ pub struct Row {
     pub line: u64,
     text: Vec<u8>,
     ends: Vec<usize>,
+    /// The numbers of the fields that have quotation marks, in order.
+    quoted: Vec<usize>,
 }
 
 impl Row {
@@ -45,6 +47,11 @@ impl Row {
     pub fn field(&self, number: usize) -> &[u8] {
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.text[start..self.ends[number]]
+    }
+
+    /// Returns whether the field with a number has quotation marks.
+    pub fn is_quoted(&self, number: usize) -> bool {
+        self.quoted.binary_search(&number).is_ok()
     }
 
     /// All fields, in order.
@@ -109,6 +116,7 @@ impl<R: Read> CsvReader<R> {
     pub fn read(&mut self, row: &mut Row) -> Result<bool> {
         row.text.clear();
         row.ends.clear();
+        row.quoted.clear();
         if !self.skip_empty_lines()? {
             return Ok(false);
         }
@@ -130,6 +138,7 @@ impl<R: Read> CsvReader<R> {
                 (State::FieldStart, b'"') => {
                     opened = self.line;
                     self.at += 1;
+                    row.quoted.push(row.ends.len());
                     State::Quoted
                 }
                 (State::FieldStart | State::Unquoted, _) => {

@@ -3,20 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use braiddb::{
-    Database, Error, MAX_KEY_BYTES, MAX_PAGED_KEY_BYTES, StagedTable, Table, TableOptions,
-    Transaction,
-};
+use braiddb::{Database, Error, StagedTable, Table, TableOptions, Transaction};
 use pollster::block_on;
 
 use super::Shares;
+use super::encode::RowTypes;
 use super::index::IndexBytes;
 use super::merge::Gathered;
-use super::rows::{Rejected, Rejections, Rows};
-use crate::arguments::Import;
-use crate::codec::{KeyType, ValueType};
+use super::rows::{Rejections, Rows};
+use crate::any_table::AnyTable;
+use crate::arguments::{Format, Import};
 use crate::store::once_free;
-use crate::store::{self, AnyTable, StoreArguments};
+use crate::store::{self, StoreArguments};
 
 /// After a rollback or an import of more rows than this, the command frees or checkpoints their
 /// log.
@@ -26,7 +24,10 @@ const MANY_ROWS: u64 = 100_000;
 pub struct Loader<'i> {
     import: &'i Import,
     store: &'i StoreArguments,
+    format: Format,
     shares: Shares,
+    /// Known once the first run is loaded.
+    types: Option<RowTypes>,
     pub rejections: Rejections,
     imported: u64,
     /// Estimate for the loaded rows.
@@ -39,7 +40,7 @@ enum Target {
     /// Not opened yet.
     None,
     /// A new staged table, and the sorted runs for it.
-    Staged { db: Database, table: StagedTable<str, str>, gathered: Gathered, paged: bool },
+    Staged { db: Database, table: StagedTable<[u8], [u8]>, gathered: Gathered, paged: bool },
     /// An existing paged table, and the sorted runs for it.
     Paged(Database, AnyTable, Gathered),
     /// Any other existing table, and the rows for it.
@@ -47,9 +48,29 @@ enum Target {
 }
 
 impl<'i> Loader<'i> {
-    pub fn new(import: &'i Import, store: &'i StoreArguments, shares: Shares) -> Self {
-        let (rejections, index) = (Rejections::default(), IndexBytes::default());
-        Self { import, store, shares, rejections, imported: 0, index, target: Target::None }
+    pub fn new(
+        import: &'i Import,
+        store: &'i StoreArguments,
+        format: Format,
+        shares: Shares,
+    ) -> Self {
+        Self {
+            import,
+            store,
+            format,
+            shares,
+            types: None,
+            rejections: Rejections::default(),
+            imported: 0,
+            index: IndexBytes::default(),
+            target: Target::None,
+        }
+    }
+
+    /// Returns the type of the keys of a new table.
+    pub fn new_key_type(&self) -> Option<&str> {
+        let types = self.types.as_ref().filter(|_| matches!(self.target, Target::Staged { .. }))?;
+        Some(&types.key_name)
     }
 
     /// Loads a run if it is wanted, and if rejected rows do not cancel the import. Returns the
@@ -58,12 +79,11 @@ impl<'i> Loader<'i> {
         run.sort(&mut self.rejections);
         if wanted && self.is_wanted() {
             if let Target::None = self.target {
-                self.target = self.open()?;
+                let (target, types) = self.open(&run)?;
+                (self.target, self.types) = (target, Some(types));
             }
-            if let Target::Existing(_, table, _) | Target::Paged(_, table, _) = &self.target {
-                run = encode(table, run, &mut self.rejections);
-            }
-            run = fitting(run, self.is_paged(), &mut self.rejections);
+            let types = self.types.as_ref().expect("the target is open");
+            run = types.encode(run, self.is_paged(), &mut self.rejections);
             self.index.add(&run);
             match &mut self.target {
                 Target::None => unreachable!("the target is open"),
@@ -163,7 +183,8 @@ impl<'i> Loader<'i> {
         match std::mem::replace(&mut self.target, Target::None) {
             Target::Staged { db, table, gathered, .. } if found.may_be_paged() => {
                 block_on(table.discard())?;
-                let table = stage(&db, &self.import.table, true)?;
+                let types = self.types.as_ref().expect("the target was open");
+                let table = stage(&db, &self.import.table, &types.key_name, true)?;
                 self.target = Target::Staged { db, table, gathered, paged: true };
                 eprintln!("braid: {}", found.paged_message(&self.import.table));
             }
@@ -175,26 +196,24 @@ impl<'i> Loader<'i> {
         Ok(())
     }
 
-    fn open(&self) -> Result<Target> {
+    /// Opens the table, or begins a new one, whose key type the first rows decide.
+    fn open(&self, first: &Rows) -> Result<(Target, RowTypes)> {
         let db = self.store.open_for_load(self.shares.database)?;
-        let name = &self.import.table;
+        let (import, name) = (self.import, &self.import.table);
         match store::existing_table(&db, name) {
             Ok(table) => {
-                if self.import.value.is_none() && table.value != ValueType::Text {
-                    bail!(
-                        "the values of table {name:?} are not text, so they cannot hold whole \
-                         rows; name the column of the value with --value"
-                    );
-                }
-                Ok(match table.paged {
+                let types = RowTypes::of_table(import, self.format, &table)?;
+                let target = match table.paged {
                     true => Target::Paged(db, table, Gathered::default()),
                     false => Target::Existing(db, table, Rows::default()),
-                })
+                };
+                Ok((target, types))
             }
             Err(Error::TableNotFound(_)) => {
-                let (paged, gathered) = (self.import.paged, Gathered::default());
-                let table = stage(&db, name, paged)?;
-                Ok(Target::Staged { db, table, gathered, paged })
+                let types = RowTypes::of_new_table(import, self.format, first);
+                let (paged, gathered) = (import.paged, Gathered::default());
+                let table = stage(&db, name, &types.key_name, paged)?;
+                Ok((Target::Staged { db, table, gathered, paged }, types))
             }
             Err(error) => Err(error.into()),
         }
@@ -241,11 +260,16 @@ impl<'i> Loader<'i> {
     }
 }
 
-/// Creates a staged table.
-fn stage(db: &Database, name: &str, paged: bool) -> Result<StagedTable<str, str>> {
+/// Creates a staged table with values of text.
+fn stage(
+    db: &Database,
+    name: &str,
+    key_type: &str,
+    paged: bool,
+) -> Result<StagedTable<[u8], [u8]>> {
     let options = TableOptions::default();
     let options = if paged { options.paged() } else { options };
-    Ok(block_on(db.stage_table_with(name, options))?)
+    Ok(block_on(db.stage_encoded_table(name, key_type, "str", options))?)
 }
 
 fn too_many(table: &str, max_bytes: u64) -> String {
@@ -255,47 +279,6 @@ fn too_many(table: &str, max_bytes: u64) -> String {
          into a new or paged table, import fewer rows at a time, or raise --memory",
         max_bytes >> 20
     )
-}
-
-/// Encodes rows by the types of the table, and rejects rows of other types.
-fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
-    if table.key == KeyType::Text && table.value == ValueType::Text {
-        return rows;
-    }
-    let mut encoded = Rows::default();
-    for row in 0..rows.len() {
-        let (line, key, value) = rows.get(row);
-        let text = |bytes| std::str::from_utf8(bytes).context("it is not UTF-8 text");
-        let pair = text(key).and_then(|key| table.key.encode(key));
-        let pair = pair.and_then(|key| Ok((key, table.value.encode(text(value)?)?)));
-        match pair {
-            Ok((key, value)) => encoded.push(line, &key, &value),
-            Err(error) => rejections.add(Rejected { line, reason: format!("{error:#}") }),
-        }
-    }
-    encoded
-}
-
-/// Rejects rows whose encoded keys are too long for the table.
-fn fitting(rows: Rows, is_paged: bool, rejections: &mut Rejections) -> Rows {
-    let (max_bytes, of) = match is_paged {
-        true => (MAX_PAGED_KEY_BYTES, " of a paged table"),
-        false => (MAX_KEY_BYTES, ""),
-    };
-    if (0..rows.len()).all(|row| rows.get(row).1.len() <= max_bytes) {
-        return rows;
-    }
-    let mut fitting = Rows::default();
-    for row in 0..rows.len() {
-        let (line, key, value) = rows.get(row);
-        if key.len() <= max_bytes {
-            fitting.push(line, key, value);
-        } else {
-            let reason = format!("its key has {} bytes, the limit{of} is {max_bytes}", key.len());
-            rejections.add(Rejected { line, reason });
-        }
-    }
-    fitting
 }
 
 /// Closes the database after an import.
@@ -338,12 +321,11 @@ fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u6
     Ok(block_on(db.transaction().try_run_bulk(&table, body))?.value)
 }
 
-/// Inserts sorted text rows into a staged table.
-fn insert(table: &StagedTable<str, str>, rows: &Rows) -> Result<()> {
-    let text = |bytes| std::str::from_utf8(bytes).expect("rows that are not text were rejected");
+/// Inserts sorted rows into a staged table.
+fn insert(table: &StagedTable<[u8], [u8]>, rows: &Rows) -> Result<()> {
     let pair = |row| {
         let (_, key, value) = rows.get(row);
-        (text(key), text(value))
+        (key, value)
     };
     block_on(table.load((0..rows.len()).map(pair), |_| {}))?;
     Ok(())

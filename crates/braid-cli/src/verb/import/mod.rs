@@ -9,7 +9,10 @@
 //! must fit into memory.
 
 pub mod csv;
+mod csv_rows;
+mod encode;
 mod index;
+mod json_rows;
 mod load;
 mod merge;
 #[cfg(feature = "parquet")]
@@ -44,6 +47,9 @@ const RUNS: u64 = 2;
 #[derive(Debug, Serialize)]
 struct Report {
     table: String,
+    /// The type of the keys, if the table is new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_type: Option<String>,
     imported: u64,
     rejected: u64,
     seconds: f64,
@@ -88,7 +94,7 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
     let source = Source::open(import)?;
     let name = source.name.clone();
     let unit = if source.format == Format::Parquet { "row" } else { "line" };
-    let mut loader = Loader::new(import, store, shares);
+    let mut loader = Loader::new(import, store, source.format, shares);
     let mut rejections = thread::scope(|scope| {
         let (full, runs) = sync_channel(1);
         let (give_back, spare) = channel();
@@ -136,18 +142,27 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         loader.roll_back()?;
         return Ok(exit::rejected());
     }
+    let key_type = loader.new_key_type().map(str::to_owned);
     let imported = loader.finish()?;
     let seconds = start.elapsed().as_secs_f64();
     let rows_per_second = imported as f64 / seconds;
     if output.json {
         let table = import.table.clone();
-        output.document(&Report { table, imported, rejected, seconds, rows_per_second })?;
+        output.document(&Report {
+            table,
+            key_type,
+            imported,
+            rejected,
+            seconds,
+            rows_per_second,
+        })?;
     } else {
         output.line(&format!(
-            "imported {} into {:?} in {seconds:.2} s ({rows_per_second:.0} rows/s), rejected \
+            "imported {} into {:?}{} in {seconds:.2} s ({rows_per_second:.0} rows/s), rejected \
              {rejected}",
             counted(imported, "row"),
-            import.table
+            import.table,
+            key_type.map_or_else(String::new, |kind| format!(", a new table with keys of {kind},"))
         ))?;
     }
     Ok(if rejected == 0 { ExitCode::SUCCESS } else { exit::rejected() })

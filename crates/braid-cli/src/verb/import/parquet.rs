@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 
 use super::parse::position;
 use super::source::Watched;
+use crate::codec::json_text::Fields;
 use crate::codec::{append_json, json_error, to_hex};
-use crate::verb::json_text::Fields;
 
 /// Calls `each` for every row with its number, from 1, and its JSON object or the reason for its
 /// rejection.
@@ -254,9 +254,9 @@ fn append_plain(field: &Field, out: &mut Vec<u8>) -> Result<(), String> {
         Field::Decimal(_) => {
             out.extend_from_slice(field.to_string().trim_end_matches('.').as_bytes());
         }
-        Field::Float16(number) => append_number(f32::from(*number), out)?,
-        Field::Float(number) => append_number(*number, out)?,
-        Field::Double(number) => append_number(*number, out)?,
+        Field::Float16(number) => append_number(f32::from(*number), out),
+        Field::Float(number) => append_number(*number, out),
+        Field::Double(number) => append_number(*number, out),
         Field::Str(text) => append_json(text, out),
         Field::Bytes(bytes) => append_json(&to_hex(bytes.data()), out),
         Field::Date(days) => {
@@ -273,16 +273,13 @@ fn append_plain(field: &Field, out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-fn append_number(
-    number: impl Into<f64> + serde::Serialize + Copy,
-    out: &mut Vec<u8>,
-) -> Result<(), String> {
+/// Appends a number. One that JSON cannot represent becomes the string `NaN`, `inf` or `-inf`.
+fn append_number(number: impl Into<f64> + serde::Serialize + Copy, out: &mut Vec<u8>) {
     let value: f64 = number.into();
-    if !value.is_finite() {
-        return Err(format!("JSON cannot represent the number {value}"));
+    match value.is_finite() {
+        true => serde_json::to_writer(out, &number).expect("writing to memory does not fail"),
+        false => append_json(&value.to_string(), out),
     }
-    serde_json::to_writer(out, &number).expect("writing to memory does not fail");
-    Ok(())
 }
 
 fn no_time(number: impl std::fmt::Display) -> String {

@@ -1,5 +1,7 @@
 //! Runs of rows in few allocations, and rejected rows.
 
+use crate::codec::to_hex;
+
 /// Rows of a file: keys and values in one buffer.
 #[derive(Debug, Default)]
 pub struct Rows {
@@ -101,7 +103,12 @@ impl Rows {
 
 /// The reason for rejecting a duplicate key.
 pub fn repeated(key: &[u8]) -> String {
-    format!("an earlier row has its key {:?}", String::from_utf8_lossy(key))
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.contains(char::is_control) => {
+            format!("an earlier row has its key {text:?}")
+        }
+        _ => format!("an earlier row has its key, which is encoded as {}", to_hex(key)),
+    }
 }
 
 /// The number of rejected rows, and the first of them.

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
+use zstd::stream::read::Decoder;
 
 use crate::arguments::{Format, Import};
 use crate::verb::{file_format, path_error};
@@ -32,7 +33,10 @@ impl Source {
         let standard = file_format::is_standard(path);
         let name = if standard { "standard input".to_owned() } else { path.display().to_string() };
         let file = if standard { None } else { Some(open(path)?) };
-        let (format, delimiter) = file_format::of(path, import.format, import.delimiter)?;
+        let (format, delimiter) = format_of(import)?;
+        if import.typed && format != Format::Csv {
+            bail!("--typed is for CSV, and {name} is not");
+        }
         if standard && format == Format::Parquet {
             bail!(
                 "Parquet cannot be read from standard input, because its index is at the end; \
@@ -43,8 +47,43 @@ impl Source {
             None => (Box::new(io::stdin()), 0),
             Some((file, bytes)) => (Box::new(file), bytes),
         };
-        Ok(Self { name, format, delimiter, reader: Watched { file, bar: bar(bytes) } })
+        let bar = bar(bytes);
+        let counted = Counted { file, bar: bar.clone() };
+        let unreadable = || format!("cannot read {name}");
+        let (compression, file) = Compression::of(counted).with_context(unreadable)?;
+        let file: Box<dyn Read + Send> = match compression {
+            None => Box::new(file),
+            Some(_) if format == Format::Parquet => {
+                bail!("{name} is compressed as a whole; decompress it first")
+            }
+            Some(Compression::Gzip) => Box::new(MultiGzDecoder::new(file)),
+            Some(Compression::Zstd) => Box::new(Decoder::new(file).with_context(unreadable)?),
+            Some(Compression::Other(kind, unpack)) => bail!(
+                "{name} is compressed with {kind}; decompress it first: {unpack} {name} | braid \
+                 import - --format csv (or jsonl)"
+            ),
+        };
+        Ok(Self { name, format, delimiter, reader: Watched { file, bar } })
     }
+}
+
+/// The format of a file by the arguments or its name, without the extension of a compressed file.
+fn format_of(import: &Import) -> Result<(Format, u8)> {
+    let path = &import.file;
+    let extension = |path: &Path| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.unwrap_or_default().to_ascii_lowercase()
+    };
+    let unpacked = match &*extension(path) {
+        "gz" | "zst" => path.with_extension(""),
+        _ => path.clone(),
+    };
+    let format = match (import.format, &*extension(&unpacked)) {
+        // An array of objects, or one object per line.
+        (None, "json") => Some(Format::Jsonl),
+        (format, _) => format,
+    };
+    file_format::of(&unpacked, format, import.delimiter)
 }
 
 /// Opens a file. Returns it with its size.
@@ -62,34 +101,48 @@ fn open(path: &Path) -> Result<(File, u64)> {
         };
         bail!("{}; {hint}", path_error::directory(path));
     }
-    if about.is_file()
-        && let Some((kind, unpack)) = compression(&file)
-    {
-        let name = path.display();
-        bail!(
-            "{name} is compressed with {kind}; decompress it first: {unpack} {name} | braid \
-             import - --format csv (or jsonl)"
-        );
-    }
     Ok((file, about.len()))
 }
 
-/// The compression of a file, by its first bytes, and the command that decompresses it.
-fn compression(file: &File) -> Option<(&'static str, &'static str)> {
-    const KINDS: [(&[u8], &str, &str); 4] = [
-        (b"\x1f\x8b\x08", "gzip", "gzip -dc"),
-        (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-        (b"\xfd7zXZ\0", "xz", "xz -dc"),
-        (b"PK\x03\x04", "zip", "unzip -p"),
-    ];
-    let mut first = [0; 6];
-    // The import reports read errors later.
-    let filled = file.read_at(&mut first, 0).unwrap_or(0);
-    let kind = KINDS.iter().find(|(begins, ..)| first[..filled].starts_with(begins));
-    kind.map(|(_, kind, unpack)| (*kind, *unpack))
+/// The compression of a file.
+enum Compression {
+    Gzip,
+    Zstd,
+    /// Another one, by its name, and the command that decompresses it.
+    Other(&'static str, &'static str),
 }
 
-/// A file with a progress bar on the terminal.
+impl Compression {
+    /// Determines the compression by the first bytes. Returns a reader of the whole file.
+    fn of<R: Read + Send>(mut file: R) -> io::Result<(Option<Self>, impl Read + Send)> {
+        let mut first = Vec::new();
+        file.by_ref().take(6).read_to_end(&mut first)?;
+        let kinds: [(&[u8], Self); 4] = [
+            (b"\x1f\x8b\x08", Self::Gzip),
+            (b"\x28\xb5\x2f\xfd", Self::Zstd),
+            (b"\xfd7zXZ\0", Self::Other("xz", "xz -dc")),
+            (b"PK\x03\x04", Self::Other("zip", "unzip -p")),
+        ];
+        let kind = kinds.into_iter().find(|(begins, _)| first.starts_with(begins));
+        Ok((kind.map(|(_, kind)| kind), io::Cursor::new(first).chain(file)))
+    }
+}
+
+/// A file whose read bytes are shown on a progress bar.
+struct Counted {
+    file: Box<dyn Read + Send>,
+    bar: ProgressBar,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read(buffer)?;
+        self.bar.inc(bytes as u64);
+        Ok(bytes)
+    }
+}
+
+/// The decompressed bytes of a file with a progress bar on the terminal.
 pub struct Watched {
     file: Box<dyn Read + Send>,
     bar: ProgressBar,
@@ -111,9 +164,7 @@ impl std::fmt::Debug for Watched {
 
 impl Read for Watched {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.file.read(buffer)?;
-        self.bar.inc(bytes as u64);
-        Ok(bytes)
+        self.file.read(buffer)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::item::{Change, ChangeKind, ChangeTransaction};
 use super::parts::{BoundSample, OpenParts};
@@ -336,12 +337,7 @@ impl Follower {
                 None => rows.has_made(table.0),
             };
             if is_selected {
-                let kind = match kind {
-                    RecordKind::Insert => ChangeKind::Insert,
-                    RecordKind::Update => ChangeKind::Update,
-                    RecordKind::PutByKey => ChangeKind::Put,
-                    RecordKind::Delete | RecordKind::DeleteByKey => ChangeKind::Delete,
-                };
+                let kind = change_kind(kind);
                 let (key, stored) = (key.to_vec(), value.to_vec());
                 records.push(PendingRecord { table: table.0, kind, key, stored });
             }
@@ -350,8 +346,18 @@ impl Follower {
     }
 }
 
+/// Returns the kind of change that a record in the log is.
+pub(super) fn change_kind(kind: RecordKind) -> ChangeKind {
+    match kind {
+        RecordKind::Insert => ChangeKind::Insert,
+        RecordKind::Update => ChangeKind::Update,
+        RecordKind::PutByKey => ChangeKind::Put,
+        RecordKind::Delete | RecordKind::DeleteByKey => ChangeKind::Delete,
+    }
+}
+
 /// Adds the catalog rows of a block.
-fn add_rows(block: &Block, rows: &mut CatalogRows) -> Result<()> {
+pub(super) fn add_rows(block: &Block, rows: &mut CatalogRows) -> Result<()> {
     let mut of_catalog = block.records().filter(|(_, record)| record.table == CATALOG);
     Ok(of_catalog.try_for_each(|(_, record)| rows.add(record.kind, record.key, record.value))?)
 }
@@ -370,21 +376,34 @@ pub(super) fn sample(engine: &Engine) -> BoundSample {
 fn value_of(
     table: &KnownTable,
     kind: &ChangeKind,
-    mut stored: Vec<u8>,
+    stored: Vec<u8>,
     lsn: Lsn,
-) -> Result<(Option<std::time::SystemTime>, Vec<u8>)> {
+) -> Result<(Option<SystemTime>, Vec<u8>)> {
+    if let Some(parts) = split_value(table, kind, stored) {
+        return Ok(parts);
+    }
+    let store = WorkerTransactions::current().engine().log.cold_store();
+    let reason = "a record of an expiring table has no expiry time";
+    let damaged = store.expect("a log that was read has files").damaged(lsn, reason);
+    Err(OperationError::storage(damaged).into())
+}
+
+/// Splits a stored value into its expiry time and the user's value. Returns `None` if the record
+/// should have an expiry time and has none.
+pub(super) fn split_value(
+    table: &KnownTable,
+    kind: &ChangeKind,
+    mut stored: Vec<u8>,
+) -> Option<(Option<SystemTime>, Vec<u8>)> {
     if !table.expires || !kind.gives_value() {
-        return Ok((None, stored));
+        return Some((None, stored));
     }
     if stored.len() < EXPIRY_BYTES {
-        let store = WorkerTransactions::current().engine().log.cold_store();
-        let reason = "a record of an expiring table has no expiry time";
-        let damaged = store.expect("a log that was read has files").damaged(lsn, reason);
-        return Err(OperationError::storage(damaged).into());
+        return None;
     }
     let expiry = split_expiry(&stored).0;
     stored.drain(..EXPIRY_BYTES);
-    Ok((Some(moment(expiry)), stored))
+    Some((Some(moment(expiry)), stored))
 }
 
 /// Returns the approximate memory use of a change, in bytes.

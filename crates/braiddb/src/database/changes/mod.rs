@@ -6,6 +6,7 @@
 //! | `follow` | the log follower on a worker: from log blocks to transactions |
 //! | `tables` | the tables that exist at a position of the log |
 //! | `parts` | the start of the log that is still needed |
+//! | `past` | past transactions, without a feed |
 //! | `snapshot` | the records that a feed may start with |
 //! | `slots`, `slot_list` | named positions that hold the log for absent feeds |
 //! | `item`, `token`, `table_selection` | returned items, resume points, selected tables |
@@ -14,6 +15,7 @@ mod feed;
 mod follow;
 mod item;
 mod parts;
+mod past;
 mod slot_list;
 mod slots;
 mod snapshot;
@@ -28,6 +30,7 @@ use std::task::{Context, Poll};
 use feed::{Feed, FeedDatabase, FeedStage, Progress};
 use futures_core::Stream;
 pub use item::{Change, ChangeKind, ChangeTransaction};
+pub use past::PastChanges;
 pub(super) use slot_list::Slots;
 pub use slots::ChangeSlot;
 pub use table_selection::FeedTable;

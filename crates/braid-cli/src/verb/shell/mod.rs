@@ -1,77 +1,27 @@
 //! `shell`: interactive commands. Each is a transaction, or a step of the open transaction.
 
+mod complete;
+mod editor;
+mod line;
+
 use std::io::{BufRead, IsTerminal, Read};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use braiddb::{Database, Error, InteractiveTransaction, Transaction};
-use clap::{Parser, Subcommand};
 use pollster::block_on;
-use rustyline::error::ReadlineError;
 
+use self::editor::LineEditor;
+use self::line::Step;
 use super::{overview, scan};
+use crate::any_table::AnyTable;
 use crate::arguments::Scan;
+use crate::error_message;
 use crate::output::Output;
-use crate::store::{AnyTable, TextTable};
+use crate::store::TextTable;
 
 /// Maximum length of a line: four of the longest values.
 const MAX_LINE_BYTES: u64 = 64 << 20;
-const HISTORY: &str = ".braid_history";
-
-/// A line of the shell.
-#[derive(Debug, Parser)]
-#[command(multicall = true, disable_version_flag = true)]
-struct Line {
-    #[command(subcommand)]
-    step: Step,
-}
-
-#[derive(Debug, Subcommand)]
-enum Step {
-    /// Print the value of a key.
-    Get {
-        /// Table to read.
-        table: String,
-        /// Key to look up.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
-    },
-    /// Set the value of a key.
-    Put {
-        /// Table to write. Created if it does not exist.
-        table: String,
-        /// Key to write.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
-        /// New value.
-        #[arg(allow_negative_numbers = true)]
-        value: String,
-    },
-    /// Delete a key.
-    Delete {
-        /// Table to write.
-        table: String,
-        /// Key to delete.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
-    },
-    /// Print the records of a range.
-    Scan(Scan),
-    /// List the tables.
-    Tables,
-    /// Show the statistics.
-    Stats,
-    /// Begin a transaction. The following commands are its steps.
-    Begin,
-    /// Commit the open transaction.
-    Commit,
-    /// Roll the open transaction back.
-    Abort,
-    /// Leave the shell. An open transaction is rolled back.
-    #[command(alias = "exit")]
-    Quit,
-}
 
 /// Reads lines until the end of the input. A terminal has a line editor and a history.
 pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
@@ -148,51 +98,30 @@ impl Shell<'_> {
         Ok(())
     }
 
+    /// Runs the lines that a user enters at a terminal.
     fn edit(&mut self) -> Result<()> {
-        let mut editor = rustyline::DefaultEditor::new()?;
-        let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY));
-        if let Some(history) = &history {
-            // Fails the first time, when the file does not exist.
-            _ = editor.load_history(history);
-        }
-        eprintln!("help lists the commands; quit leaves");
-        loop {
-            let prompt = if self.open.is_some() { "braid (open)> " } else { "braid> " };
-            match editor.readline(prompt) {
-                Ok(line) => {
-                    editor.add_history_entry(&line)?;
-                    match self.step(&line) {
-                        Ok(true) => {}
-                        Ok(false) => break,
-                        Err(error) => eprintln!("{error:#}"),
-                    }
+        let mut editor = LineEditor::new(self.db)?;
+        eprintln!("help lists the commands; quit leaves; tab completes");
+        'lines: while let Some(entered) = editor.read(self.open.is_some())? {
+            // Pasted text may have several lines.
+            for line in line::commands(&entered) {
+                match self.step(&line) {
+                    Ok(true) => {}
+                    Ok(false) => break 'lines,
+                    Err(error) => eprintln!("{}", error_message::of(&error)),
                 }
-                Err(ReadlineError::Interrupted) => {}
-                Err(ReadlineError::Eof) => break,
-                Err(error) => return Err(error.into()),
             }
-        }
-        if let Some(history) = &history
-            && let Err(error) = editor.save_history(history)
-        {
-            eprintln!("cannot save the history in {}: {error}", history.display());
         }
         Ok(())
     }
 
     /// Runs a line. Returns `false` if it leaves the shell.
     fn step(&mut self, line: &str) -> Result<bool> {
-        let Some(words) = shlex::split(line) else {
-            bail!("a quotation mark is not closed: {line}")
-        };
-        if words.is_empty() || words[0].starts_with('#') {
-            return Ok(true);
-        }
-        let step = match Line::try_parse_from(words) {
-            Ok(line) => line.step,
-            Err(error) if error.use_stderr() => bail!("{}", wrong_usage(&error)),
-            Err(help) => {
-                self.output.line(&help.render().to_string())?;
+        let step = match Step::parse(line)? {
+            None => return Ok(true),
+            Some(Ok(step)) => step,
+            Some(Err(help)) => {
+                self.output.line(&help)?;
                 return Ok(true);
             }
         };
@@ -237,10 +166,12 @@ impl Shell<'_> {
     fn get(&self, table: String, key: &str) -> Result<()> {
         let table = self.table(table)?;
         let (records, key) = (table.records.clone(), table.key.encode(key)?);
-        let value =
-            self.transact(async move |tx| Ok(tx.get(&records, &key).await?.map(<[u8]>::to_vec)))?;
+        let looked_up = key.clone();
+        let value = self.transact(async move |tx| {
+            Ok(tx.get(&records, &looked_up).await?.map(<[u8]>::to_vec))
+        })?;
         match value {
-            Some(value) => self.output.value(&table, &value),
+            Some(value) => self.output.value(&table, &key, &value),
             None => self.report_absent(),
         }
     }
@@ -276,23 +207,6 @@ impl Shell<'_> {
             None => scan::run(self.db, scan, self.output).map(drop),
         }
     }
-}
-
-/// The usage error of a line, on one line, without the usage and help of the whole command.
-fn wrong_usage(error: &clap::Error) -> String {
-    let said = error.render().to_string();
-    let paragraphs = said.split("\n\n").map(|words| words.split_whitespace().collect::<Vec<_>>());
-    let messages: Vec<String> = paragraphs
-        .map(|words| words.join(" "))
-        .filter(|words| !words.is_empty() && !words.starts_with("For more information"))
-        .map(|words| match words.strip_prefix("Usage: ") {
-            Some(usage) => format!("usage: {usage}"),
-            None => words.strip_prefix("error: ").unwrap_or(&words).to_owned(),
-        })
-        // An unknown command has only the usage of the shell.
-        .filter(|words| !words.contains("<COMMAND>"))
-        .collect();
-    format!("{}; help lists the commands", messages.join("; "))
 }
 
 fn is_table_not_found(error: &anyhow::Error) -> bool {

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::codec::json_error;
+use super::json_error;
 
 /// The fields of a JSON object, with the text of each value.
 #[derive(Debug)]
@@ -133,6 +133,15 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 /// If the text is not a JSON string.
 pub fn unquoted(json: &str) -> Result<String, String> {
     serde_json::from_str(json).map_err(|error| json_error::without_place(&error))
+}
+
+/// The text of a field: the content of a string, an empty text for `null`, and the JSON of others.
+pub fn field_text(json: &str) -> String {
+    match json {
+        "null" => String::new(),
+        text if text.starts_with('"') => unquoted(text).unwrap_or_else(|_| text.to_owned()),
+        other => other.to_owned(),
+    }
 }
 
 /// Removes the whitespace between the tokens of JSON text.

@@ -1,0 +1,142 @@
+//! Lines of the shell: their commands and arguments.
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+
+use crate::arguments::Scan;
+
+/// A line of the shell.
+#[derive(Debug, Parser)]
+#[command(multicall = true, disable_version_flag = true)]
+pub struct Line {
+    #[command(subcommand)]
+    pub step: Step,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Step {
+    /// Print the value of a key.
+    Get {
+        /// Table to read.
+        table: String,
+        /// Key to look up.
+        #[arg(allow_negative_numbers = true)]
+        key: String,
+    },
+    /// Set the value of a key.
+    Put {
+        /// Table to write. Created if it does not exist.
+        table: String,
+        /// Key to write.
+        #[arg(allow_negative_numbers = true)]
+        key: String,
+        /// New value.
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
+    /// Delete a key.
+    Delete {
+        /// Table to write.
+        table: String,
+        /// Key to delete.
+        #[arg(allow_negative_numbers = true)]
+        key: String,
+    },
+    /// Print the records of a range.
+    Scan(Scan),
+    /// List the tables.
+    Tables,
+    /// Show the statistics.
+    Stats,
+    /// Begin a transaction. The following commands are its steps.
+    Begin,
+    /// Commit the open transaction.
+    Commit,
+    /// Roll the open transaction back.
+    #[command(visible_alias = "rollback")]
+    Abort,
+    /// Leave the shell. An open transaction is rolled back.
+    #[command(alias = "exit")]
+    Quit,
+}
+
+impl Step {
+    /// Parses a line. Returns `None` for an empty line and a comment. Returns the text to print if
+    /// the line asks for help.
+    ///
+    /// # Errors
+    /// If it is not a command.
+    pub fn parse(line: &str) -> Result<Option<Result<Self, String>>> {
+        let Some(words) = shlex::split(line) else {
+            bail!("a quotation mark is not closed: {line}")
+        };
+        if words.is_empty() || words[0].starts_with('#') {
+            return Ok(None);
+        }
+        match Line::try_parse_from(words) {
+            Ok(line) => Ok(Some(Ok(line.step))),
+            Err(error) if error.use_stderr() => bail!("{}", wrong_usage(&error)),
+            Err(help) => Ok(Some(Err(help.render().to_string()))),
+        }
+    }
+}
+
+/// Splits pasted text into commands: its lines, unless a quotation mark continues in the next line.
+pub fn commands(text: &str) -> Vec<String> {
+    let (mut commands, mut open) = (Vec::new(), String::new());
+    for line in text.lines() {
+        if !open.is_empty() {
+            open.push('\n');
+        }
+        open.push_str(line);
+        if shlex::split(&open).is_some() {
+            commands.push(std::mem::take(&mut open));
+        }
+    }
+    if !open.is_empty() {
+        commands.push(open);
+    }
+    commands
+}
+
+/// The usage error of a line, on one line, without the usage and help of the whole command.
+fn wrong_usage(error: &clap::Error) -> String {
+    let said = error.render().to_string();
+    let paragraphs = said.split("\n\n").map(|words| words.split_whitespace().collect::<Vec<_>>());
+    let messages: Vec<String> = paragraphs
+        .map(|words| words.join(" "))
+        .filter(|words| !words.is_empty() && !words.starts_with("For more information"))
+        .map(|words| match words.strip_prefix("Usage: ") {
+            Some(usage) => format!("usage: {usage}"),
+            None => words.strip_prefix("error: ").unwrap_or(&words).to_owned(),
+        })
+        // An unknown command has only the usage of the shell.
+        .filter(|words| !words.contains("<COMMAND>"))
+        .collect();
+    format!("{}; help lists the commands", messages.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pasted_lines_are_separate_commands() {
+        assert_eq!(commands("get t a"), ["get t a"]);
+        assert_eq!(
+            commands("put t a 1\nput t b 2\n\nscan t\n"),
+            ["put t a 1", "put t b 2", "", "scan t"]
+        );
+        // A value with line ends.
+        assert_eq!(commands("put t a 'x\n y'\nget t a"), ["put t a 'x\n y'", "get t a"]);
+        assert_eq!(commands("put t a 'x\nget t a"), ["put t a 'x\nget t a"]);
+        assert!(Step::parse("put t a 'x").unwrap_err().to_string().contains("is not closed"));
+    }
+
+    #[test]
+    fn rollback_and_abort_are_the_same() {
+        for word in ["abort", "rollback"] {
+            assert!(matches!(Step::parse(word), Ok(Some(Ok(Step::Abort)))), "{word}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Past transactions, read from the log with blocking calls. Unlike a feed, this also works for
+//! read-only databases, and ends at the end of the log.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::follow::{add_rows, change_kind, split_value};
+use super::item::{Change, ChangeKind, ChangeTransaction};
+use super::parts::OpenParts;
+use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
+use super::token::{ChangeToken, TokenError};
+use crate::database::blocking::{block_on, refuse_on_worker};
+use crate::database::error::{BusyWith, ChangesError, Error, Misuse, Result};
+use crate::database::handle::Database;
+use crate::log::{Block, BlockKind, LogError, LogFiles, Lsn};
+use crate::rid::CATALOG;
+
+/// Blocks read at a time.
+const BLOCKS: usize = 64;
+
+/// Committed transactions of the log, oldest first. [`Database::past_changes`] returns it.
+pub struct PastChanges {
+    db: Database,
+    /// Where the iterator started.
+    token: ChangeToken,
+    position: Lsn,
+    until: Lsn,
+    read: VecDeque<Block>,
+    open: OpenParts,
+    tables: KnownTables,
+    has_failed: bool,
+}
+
+impl Database {
+    /// Returns the committed transactions in the log, after those that the token covers, or without
+    /// one all that the log still has. It ends with the transactions that were committed when this
+    /// was called. Each step blocks the caller until it has read its part of the log.
+    ///
+    /// A feed ([`Database::changes`]) returns the same transactions and waits for later ones. This
+    /// works for read-only databases too, and holds no log. The first part of the log may have been
+    /// freed; then a large transaction whose beginning is gone is omitted.
+    ///
+    /// ```
+    /// use braiddb::{Database, Options, Table};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let cities: Table<str, u64> = braiddb::block_on(db.create_table("cities"))?;
+    /// braiddb::block_on(db.put(&cities, "Maribor", &96_211))?;
+    /// let mut token = None;
+    /// for transaction in db.past_changes(None)? {
+    ///     let transaction = transaction?;
+    ///     println!("{:?}", transaction.changes);
+    ///     token = transaction.token;
+    /// }
+    /// assert_eq!(db.past_changes(token)?.count(), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ChangesError::LogGone`](crate::ChangesError) if the log that it needs was freed;
+    /// [`ChangesError::Token`](crate::ChangesError) if the token is not valid for this database;
+    /// [`Error::Options`] if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if
+    /// called within a transaction; [`BusyWith::Checkpoint`](crate::BusyWith), because a checkpoint
+    /// may free the log; [`Error::Closed`], [`Error::Failed`], [`Error::Io`]. The iterator ends
+    /// after an error.
+    pub fn past_changes(&self, from: Option<ChangeToken>) -> Result<PastChanges> {
+        refuse_on_worker()?;
+        let engine = &self.shared.engine;
+        let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
+        let now = self.transaction().read_only(true).run(async |tx| tx.tables().await);
+        let now = block_on(now)?;
+        let until = engine.log.readable_until().min(Lsn(now.commit_lsn));
+        let token = match from {
+            Some(token) => check(&files, token, until)?,
+            None => {
+                let resume = files.first_block(engine.checkpoints.newest());
+                let (database, given) = (files.database(), Lsn(resume.0.saturating_sub(1)));
+                ChangeToken { database, resume, given, sum: 0 }
+            }
+        };
+        let mut past = PastChanges {
+            db: self.clone(),
+            token,
+            position: token.resume,
+            until,
+            read: VecDeque::new(),
+            open: OpenParts::new(token.resume),
+            tables: KnownTables::new(&now.value),
+            has_failed: false,
+        };
+        past.undo_catalog()?;
+        Ok(past)
+    }
+}
+
+/// Checks a token against the log up to `until`.
+fn check(files: &LogFiles, token: ChangeToken, until: Lsn) -> Result<ChangeToken> {
+    if token.database != files.database() {
+        return Err(TokenError::OtherDatabase.into());
+    }
+    if token.resume.max(Lsn(token.given.0.saturating_add(1))) > until {
+        return Err(TokenError::AheadOfLog { token: token.given.0, end: until.0 }.into());
+    }
+    if token.resume < files.oldest() {
+        return Err(ChangesError::LogGone { oldest: files.oldest().0 }.into());
+    }
+    // Without a checksum, the start of the next block is checked when it is read.
+    if token.sum != 0 && token.given >= files.oldest() {
+        let other = TokenError::OtherLog { token: token.given.0 };
+        match files.blocks(token.given, until, 1) {
+            Ok((blocks, _)) if blocks.first().is_some_and(|block| block.sum == token.sum) => {}
+            Err(error) if !error.is_corrupt() => return Err(error.into()),
+            _ => return Err(other.into()),
+        }
+    }
+    Ok(token)
+}
+
+impl PastChanges {
+    /// Reads blocks from a position. Returns them, and the position after them.
+    fn blocks(&self, from: Lsn, most: usize) -> Result<(Vec<Block>, Lsn)> {
+        let engine = &self.db.shared.engine;
+        let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
+        let _usable = engine.use_files().ok_or_else(|| self.db.ended())?;
+        // Blocks checkpoints, so that nothing is freed during the read.
+        let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
+        files.blocks(from, self.until, most).map_err(|error| self.explain(&files, from, error))
+    }
+
+    fn explain(&self, files: &LogFiles, from: Lsn, error: LogError) -> Error {
+        // A writer may have freed or reused the segment in the meantime.
+        if from < files.oldest() {
+            return ChangesError::LogGone { oldest: files.oldest().0 }.into();
+        }
+        match error.is_corrupt() && from == self.token.resume {
+            true => TokenError::NotInLog { token: from.0 }.into(),
+            false => error.into(),
+        }
+    }
+
+    /// Turns the current tables into those at the start, by undoing the later changes of the
+    /// catalog.
+    fn undo_catalog(&mut self) -> Result<()> {
+        let (mut at, mut events) = (self.position, Vec::new());
+        let mut of_parts: BTreeMap<Lsn, CatalogRows> = BTreeMap::new();
+        while at < self.until {
+            let (blocks, end) = self.blocks(at, BLOCKS)?;
+            for block in blocks {
+                match block.kind {
+                    BlockKind::Part { first_part } => {
+                        add_rows(&block, of_parts.entry(first_part).or_default())?;
+                    }
+                    BlockKind::Commit { first_part } => {
+                        let parts = first_part.and_then(|first| of_parts.remove(&first));
+                        let mut rows = parts.unwrap_or_default();
+                        if block.lsn > self.token.given {
+                            add_rows(&block, &mut rows)?;
+                            events.extend(rows.into_events());
+                        }
+                    }
+                    BlockKind::Moved | BlockKind::Skip => {}
+                }
+            }
+            at = end;
+        }
+        events.iter().rev().for_each(|event| self.tables.take_back(event));
+        Ok(())
+    }
+
+    /// Returns the next transaction that wrote records of tables or changed tables.
+    fn advance(&mut self) -> Result<Option<ChangeTransaction>> {
+        loop {
+            let Some(block) = self.read.pop_front() else {
+                if self.position >= self.until {
+                    return Ok(None);
+                }
+                let (blocks, end) = self.blocks(self.position, BLOCKS)?;
+                (self.read, self.position) = (blocks.into(), end);
+                continue;
+            };
+            match block.kind {
+                BlockKind::Part { first_part } => {
+                    self.open.meet_part(first_part, (block.lsn, block.end));
+                }
+                BlockKind::Commit { first_part } => {
+                    let parts = first_part.map(|first| (first, self.open.meet_commit(first)));
+                    if block.lsn > self.token.given
+                        && let Some(transaction) = self.transaction(&block, parts)?
+                    {
+                        return Ok(Some(transaction));
+                    }
+                }
+                BlockKind::Moved | BlockKind::Skip => {}
+            }
+        }
+    }
+
+    /// Returns the changes of a transaction; `None` without any.
+    fn transaction(
+        &mut self,
+        commit: &Block,
+        parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
+    ) -> Result<Option<ChangeTransaction>> {
+        let (mut rows, mut changes) = (CatalogRows::default(), Vec::new());
+        let mut blocks = Vec::new();
+        if let Some((first, parts)) = parts {
+            if parts.first().is_none_or(|(start, _)| *start != first) {
+                // Its beginning was freed.
+                return Ok(None);
+            }
+            for (start, _) in parts {
+                blocks.extend(self.blocks(start, 1)?.0);
+            }
+        }
+        blocks.push(commit.clone());
+        for block in &blocks {
+            add_rows(block, &mut rows)?;
+        }
+        for event in rows.into_events() {
+            self.tables.apply(&event);
+            changes.push(event_change(event));
+        }
+        for (_, record) in blocks.iter().flat_map(Block::records) {
+            let Some(known) = self.tables.get(record.table.0) else { continue };
+            if record.table == CATALOG {
+                continue;
+            }
+            let (table, table_id, kind) = (known.name.clone(), known.id, change_kind(record.kind));
+            let split = split_value(known, &kind, record.value.to_vec());
+            let (expires_at, value) = split.ok_or_else(|| {
+                crate::types::DecodeError::new("a record of an expiring table with its time")
+            })?;
+            let key = record.key.to_vec();
+            changes.push(Change { table, table_id, kind, key, value, expires_at });
+        }
+        let resume = self.open.needed_from(commit.end);
+        let token = ChangeToken { resume, given: commit.lsn, sum: commit.sum, ..self.token };
+        let (commit_lsn, token) = (commit.lsn.0, Some(token));
+        let given = ChangeTransaction { commit_lsn, snapshot: false, changes, token };
+        Ok((!given.changes.is_empty()).then_some(given))
+    }
+}
+
+/// Returns the change that reports an event.
+fn event_change(event: TableEvent) -> Change {
+    let (KnownTable { id, name, .. }, kind) = match event {
+        TableEvent::Created(table) => (table, ChangeKind::TableCreated),
+        TableEvent::Published(table) => (table, ChangeKind::TablePublished),
+        TableEvent::Dropped(table) => (table, ChangeKind::TableDropped),
+        TableEvent::Renamed(table, to) => (table, ChangeKind::TableRenamed { to }),
+    };
+    Change::of_table(name, id, kind)
+}
+
+impl Iterator for PastChanges {
+    type Item = Result<ChangeTransaction>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
+        let next = self.advance();
+        self.has_failed = next.is_err();
+        next.transpose()
+    }
+}
+
+impl std::fmt::Debug for PastChanges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PastChanges(at {}, until {})", self.position, self.until)
+    }
+}
