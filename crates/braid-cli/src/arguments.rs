@@ -1,10 +1,15 @@
 //! The arguments of the command line, and their help.
 
+mod files;
+mod questions;
+
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::key_column::KeyColumn;
+pub use files::{Export, Format, Import};
+pub use questions::{Questions, Scan};
+
 use crate::negative_numbers::with_negative_numbers;
 use crate::store::StoreArguments;
 
@@ -62,7 +67,7 @@ pub enum Verb {
     ///
     /// Example: braid demo --dir /mnt/nvme --seconds 5
     Demo(Demo),
-    /// Import CSV, JSON lines or Parquet into a table, all rows or none.
+    /// Import CSV, JSON or Parquet into a table, all rows or none.
     ///
     /// Each row becomes a JSON object with its columns in their order. In a table of a program whose
     /// values are structs, each row becomes a struct. A new table and a paged table take any number
@@ -72,7 +77,10 @@ pub enum Verb {
     ///
     /// Example: braid import airports.csv --table airports --key icao
     ///
-    /// Example: gzip -dc events.jsonl.gz | braid import - --format jsonl --table events --key id
+    /// Files compressed by gzip and zstd are decompressed. JSON is one object per line, or an array
+    /// of objects.
+    ///
+    /// Example: braid import events.jsonl.gz --table events --key region,id:u64
     Import {
         /// The database.
         #[command(flatten)]
@@ -408,82 +416,6 @@ pub struct Changes {
     pub follow: bool,
 }
 
-/// Arguments of `import`.
-#[derive(Args, Debug)]
-#[group(skip)]
-pub struct Import {
-    /// File to read, or - for standard input.
-    pub file: PathBuf,
-    /// Table to import into. Created if it does not exist.
-    #[arg(long, short)]
-    pub table: String,
-    /// Column (CSV, Parquet) or field (JSON) that holds the key. Several, separated by commas, make
-    /// a tuple.
-    ///
-    /// The keys of a new table have a type: u64 or i64 if all of the first rows have whole numbers,
-    /// otherwise str. To choose it, append it to the name: id:str, id:u64. Other types are the
-    /// widths u8 to u128 and i8 to i128, f32, f64, bool, bytes, uuid and time.
-    #[arg(long, short, value_delimiter = ',', value_name = "COLUMNS", value_parser = KeyColumn::parse, required_unless_present = "row_number")]
-    pub key: Vec<KeyColumn>,
-    /// Use the number of the row in the file, from 1, as the key.
-    #[arg(long, conflicts_with = "key")]
-    pub row_number: bool,
-    /// Column or field that holds the value: text, a number, or JSON. By default the value is the
-    /// whole row as a JSON object.
-    #[arg(long)]
-    pub value: Option<String>,
-    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or
-    /// .parquet.
-    #[arg(long)]
-    pub format: Option<Format>,
-    /// Separator of the fields of a CSV file: one character, or tab.
-    #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
-    pub delimiter: Option<u8>,
-    /// The header of the CSV file names the type of each column, as braid export --typed writes it:
-    /// str, number, bool or json. Empty fields without quotation marks are null.
-    #[arg(long)]
-    pub typed: bool,
-    /// Import the valid rows even if others are rejected.
-    #[arg(long)]
-    pub skip_rejected: bool,
-    /// Create a paged table, whose records and index may exceed memory. Its keys have at most 512
-    /// bytes. A new table whose index would exceed --memory is always paged.
-    #[arg(long)]
-    pub paged: bool,
-}
-
-/// Arguments of `export`.
-#[derive(Args, Debug)]
-#[group(skip)]
-pub struct Export {
-    /// File to write, or - for standard output.
-    pub file: PathBuf,
-    /// Table to export.
-    #[arg(long, short)]
-    pub table: String,
-    /// Column or field that holds the key, or several for a tuple. Without --value the other columns
-    /// are the fields of the values, which must be JSON objects or structs.
-    #[arg(long, short, value_delimiter = ',', value_name = "COLUMNS")]
-    pub key: Option<Vec<String>>,
-    /// Column or field for the unchanged value.
-    #[arg(long)]
-    pub value: Option<String>,
-    /// Name the type of each column in the header of a CSV file, such as name:str or age:number, and
-    /// distinguish null from empty text. braid import --typed restores both.
-    #[arg(long)]
-    pub typed: bool,
-    /// Which records to export, and what of them.
-    #[command(flatten)]
-    pub questions: Questions,
-    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or
-    /// .parquet.
-    #[arg(long)]
-    pub format: Option<Format>,
-    /// Separator of the fields of a CSV file: one character, or tab.
-    #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
-    pub delimiter: Option<u8>,
-}
-
 /// Parses a count or an LSN.
 fn whole(word: &str) -> Result<u64, String> {
     word.parse().map_err(|_| "give a whole number, such as 10".to_owned())
@@ -505,82 +437,4 @@ fn round_seconds(word: &str) -> Result<f64, String> {
 fn seconds(word: &str) -> Result<f64, String> {
     let seconds = word.parse().ok().filter(|seconds| (0.05..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "give a number of seconds from 0.05 to 3600".to_owned())
-}
-
-/// Parses a delimiter of CSV, which is one byte.
-fn delimiter(word: &str) -> Result<u8, String> {
-    match word.as_bytes() {
-        b"tab" | b"\\t" => Ok(b'\t'),
-        b"\"" | b"\n" | b"\r" => Err("this character cannot separate fields".to_owned()),
-        [byte] => Ok(*byte),
-        _ => Err("give one ASCII character, or tab".to_owned()),
-    }
-}
-
-/// Format of a file of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Comma-separated values. The first row names the columns.
-    Csv,
-    /// One JSON object per line.
-    Jsonl,
-    /// Apache Parquet. Needs a build with --features parquet.
-    Parquet,
-}
-
-/// Conditions, columns, counts and orders of `scan` and `export`.
-#[derive(Args, Clone, Debug, Default)]
-#[group(skip)]
-pub struct Questions {
-    /// Only records that satisfy this condition: a column, one of = != < <= > >= ~ (contains), and
-    /// a value, such as 'age >= 18'. Of several conditions, all must be satisfied.
-    ///
-    /// The columns are key, the fields of the value, and parts of fields, such as address.city or
-    /// lines.0. A value that is no object is the column value. Numbers are compared as numbers, also
-    /// if they are text. A missing field equals null only. Text in quotation marks is compared as
-    /// text: 'code = "007"'.
-    #[arg(long = "where", value_name = "CONDITION", allow_hyphen_values = true)]
-    pub conditions: Vec<String>,
-    /// Only these columns, in this order.
-    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
-    pub columns: Option<Vec<String>>,
-    /// Sort by these columns, such as 'age:desc,name', in memory: null, numbers, text. With --limit
-    /// the first records are kept.
-    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
-    pub order: Option<Vec<String>>,
-    /// Only count the records.
-    #[arg(long)]
-    pub count: bool,
-}
-
-/// Arguments of `scan`.
-#[derive(Args, Debug, Default)]
-#[group(skip)]
-pub struct Scan {
-    /// Table to read.
-    pub table: String,
-    /// First key of the range.
-    #[arg(long, conflicts_with = "after", allow_negative_numbers = true)]
-    pub from: Option<String>,
-    /// Start the range after this key.
-    #[arg(long, allow_negative_numbers = true)]
-    pub after: Option<String>,
-    /// Last key of the range.
-    #[arg(long, conflicts_with = "before", allow_negative_numbers = true)]
-    pub to: Option<String>,
-    /// End the range before this key.
-    #[arg(long, allow_negative_numbers = true)]
-    pub before: Option<String>,
-    /// Only keys with this prefix: text, bytes (0x00ff), or the first parts of a tuple ('["eu"]').
-    #[arg(long, conflicts_with_all = ["from", "after", "to", "before"])]
-    pub prefix: Option<String>,
-    /// Maximum number of records.
-    #[arg(long, short, value_parser = whole, allow_negative_numbers = true)]
-    pub limit: Option<u64>,
-    /// Print the last key first.
-    #[arg(long, short)]
-    pub reverse: bool,
-    /// Which records to print, and what of them.
-    #[command(flatten)]
-    pub questions: Questions,
 }

@@ -52,7 +52,7 @@ impl KeyColumn {
 }
 
 /// Chooses the type of a new table's keys by the keys of some rows, as words of the command line: a
-/// text, or a JSON array if there are several columns.
+/// text, or a JSON array of the values of several columns.
 pub fn key_type<'k>(columns: &[KeyColumn], keys: impl Iterator<Item = &'k str>) -> String {
     let mut seen = vec![Seen::default(); columns.len().max(1)];
     if columns.iter().any(|column| column.kind.is_none()) {

@@ -25,7 +25,7 @@ enum Operator {
     Contains,
 }
 
-/// The operators. Those that begin others come after them.
+/// The operators. An operator comes after those that begin with it.
 const OPERATORS: [(&str, Operator); 8] = [
     ("!=", Operator::NotEqual),
     ("<=", Operator::LessOrEqual),

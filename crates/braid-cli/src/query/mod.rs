@@ -70,7 +70,7 @@ impl Query {
         Ok(Self { table, names, conditions, columns, order, count: asked.count })
     }
 
-    /// Returns whether it asks for all records as they are.
+    /// Returns whether it asks for all records in key order.
     fn is_plain(&self) -> bool {
         self.conditions.is_empty() && self.order.is_empty() && !self.count
     }

@@ -109,7 +109,7 @@ impl Tables {
         Ok(Self { by_id, by_name })
     }
 
-    /// The key and the value of a change as JSON. Those of dropped tables are bytes.
+    /// The key and the value of a change as JSON. Records of dropped tables are bytes.
     fn json(&self, change: &Change) -> Result<(Option<String>, Option<String>)> {
         let is_record = matches!(
             change.kind,

@@ -24,8 +24,8 @@ pub struct TableDescription {
     pub key_type: String,
     /// The type of its values.
     pub value_type: String,
-    /// The structure of the values in each version of their type, oldest first, as far as it is
-    /// known. Only tables of [`Postcard`](crate::Postcard) values have it.
+    /// The structure of the values in each version of their type, oldest first, for
+    /// known versions. Only tables of [`Postcard`](crate::Postcard) values have it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shapes: Vec<ValueShape>,
     /// The options it was created with.

@@ -5,5 +5,6 @@ mod cancelled_wait;
 mod common;
 mod edges;
 mod feeds;
+mod past;
 mod slots;
 mod stress;

@@ -1,7 +1,7 @@
 //! Encodes JSON as postcard values by their shape. The reverse of `decode`.
 //!
-//! Text is also accepted for numbers, truth values, and parts with parts of their own, whose JSON it
-//! contains: fields of CSV files have only text. An empty text is accepted for an absent value.
+//! Fields of CSV files have only text. So text is also accepted for numbers and truth values, and as
+//! the JSON of lists, maps, structs and enums. An empty text is accepted for an absent value.
 
 use std::collections::HashSet;
 

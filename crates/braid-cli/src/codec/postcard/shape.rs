@@ -77,7 +77,7 @@ impl Shape {
         match self {
             Self::Option(_) | Self::Plain(Plain::Unit) => true,
             Self::Around(levels) => {
-                // A reference leads to a shape with parts.
+                // Only shapes with parts are referenced.
                 around(enclosing, *levels)
                     .is_some_and(|(shape, _)| matches!(shape, Self::Option(_)))
             }

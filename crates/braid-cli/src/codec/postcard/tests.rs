@@ -1,3 +1,5 @@
+//! The encoding equals that of programs, and malformed bytes are errors.
+
 use std::collections::BTreeMap;
 
 use braiddb::{DecodeError, Postcard, Schema, Value};
@@ -208,7 +210,6 @@ proptest! {
         let bytes = [&[3][..], &bytes].concat();
         let mut out = Vec::new();
         match kind.append_json(&bytes, &mut out) {
-            // What decodes is what the program decodes. (Only the shortest encoding is canonical.)
             Ok(()) => {
                 let text = String::from_utf8(out).unwrap();
                 serde_json::from_str::<serde_json::Value>(&text).unwrap();

@@ -128,7 +128,7 @@ impl Compression {
     }
 }
 
-/// A file whose read bytes are shown on a progress bar.
+/// A file with a progress bar of the bytes that were read.
 struct Counted {
     file: Box<dyn Read + Send>,
     bar: ProgressBar,
