@@ -43,6 +43,9 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
     if export.typed && format != Format::Csv {
         bail!("--typed is for CSV; other formats keep types without it");
     }
+    if export.questions.count && format == Format::Parquet {
+        bail!("--count is for CSV and JSON lines");
+    }
     let transaction = block_on(db.transaction().read_only(true).begin())?;
     let name = export.table.clone();
     let open = async move |tx: &Transaction| AnyTable::open(tx, &name).await;
