@@ -47,6 +47,8 @@ impl Schema for User {
     }
 }
 
+type Sold = Postcard<(i32, Vec<char>)>;
+
 /// Creates a database with a user of each version.
 fn users() -> Braid {
     let braid = Braid::new();
@@ -56,8 +58,7 @@ fn users() -> Braid {
     block_on(async {
         let users: Table<u64, Postcard<FirstUser>> = db.create_table("users").await?;
         db.put(&users, &1, &FirstUser { name: "ada".to_owned(), age: 36 }).await?;
-        let sold: Table<(String, u64), Postcard<(i32, Vec<char>)>> =
-            db.create_table("sold").await?;
+        let sold: Table<(String, u64), Sold> = db.create_table("sold").await?;
         db.put(&sold, &("eu".to_owned(), 10), &(-1, vec!['a', 'b'])).await?;
         db.put(&sold, &("eu".to_owned(), 9), &(5, vec![])).await
     })

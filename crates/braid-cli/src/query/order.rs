@@ -126,8 +126,10 @@ mod tests {
         let order = order.iter().map(|word| OrderColumn::parse(word).unwrap()).collect();
         let mut sorter = Sorter::new(order, limit);
         for (number, row) in rows.iter().enumerate() {
-            let columns: Vec<_> =
-                row.iter().map(|json| Some((*json).to_owned()).filter(|json| json != "")).collect();
+            let columns: Vec<_> = row
+                .iter()
+                .map(|json| Some((*json).to_owned()).filter(|json| !json.is_empty()))
+                .collect();
             let mut page = Vec::new();
             append(&mut page, &columns, number.to_string().as_bytes());
             sorter.write_all(&page).unwrap();
