@@ -14,6 +14,7 @@ mod dropped_row;
 mod encode;
 mod error;
 mod expiry;
+mod guest;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 mod handle;

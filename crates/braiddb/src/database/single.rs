@@ -47,6 +47,10 @@ impl Database {
         let (db, table, key) = (self.clone(), table.stored(), encode_checked(key));
         async move {
             let key = key?;
+            let decode = |value: &[u8]| Ok(V::into_owned(V::decode(value)?));
+            if let Some(result) = db.read_as_guest(&table.core, &key, decode).await {
+                return result;
+            }
             let body = async move |tx: &Transaction| tx.get_owned(&table, &key).await;
             Ok(db.transaction().read_only(true).run(body).await?.value)
         }
@@ -139,6 +143,9 @@ impl Database {
         let (db, table, key) = (self.clone(), table.stored(), encode_checked(key));
         async move {
             let key = key?;
+            if let Some(result) = db.read_as_guest(&table.core, &key, |_| Ok(())).await {
+                return result.map(|found| found.is_some());
+            }
             let body = async move |tx: &Transaction| {
                 let records = tx.records(&table)?;
                 check_key(records, &key)?;

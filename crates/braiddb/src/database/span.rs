@@ -53,10 +53,16 @@ struct ActiveSpan {
 }
 
 impl TransactionSpan {
+    /// Returns whether a subscriber may want spans of transactions.
+    #[inline]
+    pub(super) fn may_be_wanted() -> bool {
+        LevelFilter::current() >= LevelFilter::DEBUG
+    }
+
     /// Starts a span as a child of the caller's span, if any.
     #[inline]
     pub(super) fn begin(options: TransactionOptions) -> Self {
-        if LevelFilter::current() < LevelFilter::DEBUG {
+        if !Self::may_be_wanted() {
             return Self(None);
         }
         Self(ActiveSpan::begin(options))

@@ -51,6 +51,16 @@ impl Workers {
         Ok(done)
     }
 
+    /// Returns whether the calling thread may read itself instead of sending a job.
+    pub(super) fn admit_guests(&self) -> bool {
+        self.0.admits_guests()
+    }
+
+    /// Stops the workers because engine code panicked on the calling thread.
+    pub(super) fn fail_on_caller(&self, panic: &Panic) {
+        self.0.fail_on_caller(panic);
+    }
+
     /// Returns the reason why the workers have ended: the engine failed, or the database is closed.
     pub(super) fn ended(&self) -> Error {
         ended(self.failure())

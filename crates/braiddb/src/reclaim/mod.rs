@@ -8,8 +8,10 @@
 //! Proof: an operation with an epoch later than the tag began after its thread had read, with a
 //! fence, an epoch that was raised after the tag was read, and so after the unlinking. So it cannot
 //! find the unlinked block. Operations of many tasks may be in flight on one thread, across
-//! suspensions: each is counted under the epoch it began in.
+//! suspensions: each is counted under the epoch it began in. Threads that are no participants may
+//! perform single operations as guests (`guests.rs`).
 
+mod guests;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(all(test, not(loom)))]
@@ -29,6 +31,8 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::engine_call;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+pub(crate) use guests::{GuestBounds, GuestOperation, MAX_GUESTS};
 
 /// Maximum number of blocks freed per turn, so that no turn takes long.
 const MAX_BLOCKS_PER_TURN: usize = 4096;
@@ -76,6 +80,8 @@ struct Participant {
 pub(crate) struct Domain {
     epoch: CachePadded<AtomicU64>,
     participants: Box<[CachePadded<Participant>]>,
+    /// The epochs of guests' operations.
+    guests: GuestBounds,
     /// Allocator counters for retired blocks.
     memory: Arc<MemoryCounters>,
     /// Garbage of threads that left, with its tags.
@@ -128,6 +134,7 @@ impl Domain {
         Self {
             epoch: CachePadded::new(AtomicU64::new(1)),
             participants: (0..threads).map(|_| participant()).collect(),
+            guests: GuestBounds::new(),
             memory,
             orphans: Mutex::default(),
         }
@@ -168,7 +175,8 @@ impl Domain {
         fence(Ordering::SeqCst);
         let published =
             |participant: &CachePadded<Participant>| participant.published.load(Ordering::SeqCst);
-        self.participants.iter().map(published).min().unwrap_or(QUIESCENT)
+        let oldest = self.participants.iter().map(published).min().unwrap_or(QUIESCENT);
+        oldest.min(self.guests.oldest())
     }
 
     /// Frees the remaining garbage when no thread participates any more; part of closing a
@@ -333,6 +341,12 @@ pub(crate) struct OperationGuard {
     bound: PhantomData<*const ()>,
 }
 
+impl OperationGuard {
+    fn of_epoch(epoch: u64) -> Self {
+        Self { epoch, bound: PhantomData }
+    }
+}
+
 #[inline(always)]
 fn local<R>(look: impl FnOnce(&ParticipantState) -> R) -> R {
     // SAFETY: null, or set by `participate` on this thread to a state that its `Participation`
@@ -351,7 +365,7 @@ fn local<R>(look: impl FnOnce(&ParticipantState) -> R) -> R {
 pub(crate) fn enter() -> OperationGuard {
     local(|local| {
         local.in_flight.set(local.in_flight.get() + 1);
-        OperationGuard { epoch: local.epoch.get(), bound: PhantomData }
+        OperationGuard::of_epoch(local.epoch.get())
     })
 }
 

@@ -11,7 +11,7 @@ use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched::{self, WaitCause};
-use crate::version::{Address, Link, Undecided, Version, View, Visibility};
+use crate::version::{Address, Link, Stamp, Undecided, Version, View, Visibility};
 
 /// The visible version of a record and its origin. It may be a tombstone: absence depends on that
 /// deletion like a value depends on its write.
@@ -75,8 +75,9 @@ impl<'o> NewestValues<'o> {
 /// `begin` and is in memory.
 ///
 /// # Safety
-/// The entry was loaded under an operation guard that lasts for `'o`, and `begin` is the begin stamp
-/// of a transaction that is active for `'o`.
+/// The entry was loaded under an operation guard that lasts for `'o`. No successor of the version in
+/// it commits before the horizon while `'o` lasts, for example because `begin` is the begin stamp of
+/// a transaction that is active for `'o`.
 #[inline(always)]
 unsafe fn newest_value<'o>(
     entry: IndirectionEntry,
@@ -137,6 +138,23 @@ impl MemoryRecords {
     ) -> Option<(&'o [u8], Lsn)> {
         // SAFETY: loaded under the guard, for an active transaction's view.
         unsafe { newest_value(self.array().load(rid), view.begin, self.evicts()) }
+    }
+
+    /// Returns the value of the newest version and its commit LSN, if the version is committed and
+    /// in memory.
+    ///
+    /// # Safety
+    /// For `'o`, a bound of the horizon is published that was read from the log before the call
+    /// ([`Horizon::admit_guest`](crate::version::Horizon::admit_guest)).
+    #[inline(always)]
+    pub(crate) unsafe fn newest_committed<'o>(
+        &self,
+        rid: Rid,
+        _operation: &'o OperationGuard,
+    ) -> Option<(&'o [u8], Lsn)> {
+        // SAFETY: loaded under the guard. The caller's bound is not later than the commit of any
+        // successor, as the begin stamp of an active transaction would not be.
+        unsafe { newest_value(self.array().load(rid), Stamp::LATEST, self.evicts()) }
     }
 
     /// Returns a reader that does what `newest_value` does, for several records.

@@ -231,6 +231,13 @@ impl Records {
         matches!(self.users.load(Ordering::Acquire), USABLE_BY_NONE | USABLE_BY_OLDER)
     }
 
+    /// Returns whether every transaction may use the table.
+    #[inline(always)]
+    pub(crate) fn is_open_to_all(&self) -> bool {
+        // Acquire pairs with the Release in `open_to_all`, and in `drop_at`.
+        self.users.load(Ordering::Acquire) == USABLE_BY_ALL
+    }
+
     #[cold]
     fn is_among(&self, users: u64, transaction: TransactionName, begin: Lsn) -> bool {
         // Relaxed: stored before `USABLE_BY_OLDER` was.

@@ -9,7 +9,7 @@ use super::group::{ExecutorClosed, WorkerGroup, WorkersEnd};
 use super::local;
 use super::mailbox::{Job, WorkerHandles};
 use super::options::ExecutorOptions;
-use super::panics::UntilRecorded;
+use super::panics::{Panic, UntilRecorded};
 use super::source::TaskSource;
 use super::thread::WorkerThread;
 use super::trace::WorkerTrace;
@@ -57,6 +57,18 @@ impl JobSender {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.mailboxes.len();
         self.settle();
         self.group.send_job(number, job)
+    }
+
+    /// Returns whether this thread may perform an operation itself instead of sending it. On a
+    /// simulated disk, waits first as a message does, so that runs are repeatable.
+    pub(crate) fn admits_guests(&self) -> bool {
+        self.settle();
+        !self.group.is_ending()
+    }
+
+    /// Stops the workers because engine code panicked on this thread, which is no worker.
+    pub(crate) fn fail_on_caller(&self, panic: &Panic) {
+        self.group.fail_on_caller(&panic.message);
     }
 
     /// Returns the failure state of the workers.

@@ -81,6 +81,12 @@ impl WorkerGroup {
         Ok(())
     }
 
+    /// Returns whether the workers were ordered to end, or have failed.
+    pub(super) fn is_ending(&self) -> bool {
+        // Acquire pairs with the Release in `stop`.
+        self.mailboxes[0].stop.load(Ordering::Acquire) || self.failure.has_begun()
+    }
+
     /// From here on, no message is accepted.
     pub(super) fn close(&self) {
         *self.open.write() = false;
@@ -103,11 +109,26 @@ impl WorkerGroup {
     }
 
     pub(super) fn fail_with(&self, local: &WorkerLocal, message: &str) {
+        self.record_failure(message);
+        // The engine's panic is recorded: later panics belong to users.
+        local.engine_panicked.set(false);
+        self.announce_failure();
+        local.wake_callers_after_failure();
+    }
+
+    /// Does what `fail` does, for a panic of engine code on a thread that is no worker.
+    pub(super) fn fail_on_caller(&self, message: &str) {
+        self.record_failure(message);
+        self.announce_failure();
+    }
+
+    fn record_failure(&self, message: &str) {
         if self.failure.record(message) {
             tracing::error!("the engine failed and stops: {message}");
         }
-        // The engine's panic is recorded: later panics belong to users.
-        local.engine_panicked.set(false);
+    }
+
+    fn announce_failure(&self) {
         self.close();
         for mailbox in &self.mailboxes {
             mailbox.ring();
@@ -115,7 +136,6 @@ impl WorkerGroup {
         if let Some(on_end) = &mut *self.on_end.lock() {
             on_end(WorkersEnd::Failed);
         }
-        local.wake_callers_after_failure();
     }
 
     /// Called when a worker has left, and holds no state of the engine any more.

@@ -4,7 +4,8 @@
 //! Each worker publishes a lower bound of its active transactions' begin stamps, lazily. Invariant:
 //! a worker's published stamp is never later than the begin stamp of any of its active
 //! transactions, nor of any that it will begin. [`Lsn::MAX`] means that it has none and will
-//! publish before it begins one.
+//! publish before it begins one. A guest, which reads one record's newest version on its caller's
+//! thread, publishes a stamp for the duration of that read.
 //!
 //! # Rights to change a version chain
 //!
@@ -40,6 +41,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
+use crate::reclaim::GuestBounds;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// The published state of one worker, written only by that worker.
@@ -53,10 +55,11 @@ struct WorkerHorizon {
     acted_on: AtomicU64,
 }
 
-/// Lower bounds of begin stamps, one per worker.
+/// Lower bounds of begin stamps, one per worker and guest.
 #[derive(Debug)]
 pub(crate) struct Horizon {
     workers: Box<[CachePadded<WorkerHorizon>]>,
+    guests: GuestBounds,
     pruning: CachePadded<AtomicBool>,
 }
 
@@ -83,7 +86,8 @@ impl Horizon {
             })
         };
         let pruning = CachePadded::new(AtomicBool::new(false));
-        Self { workers: (0..workers).map(|_| idle()).collect(), pruning }
+        let workers = (0..workers).map(|_| idle()).collect();
+        Self { workers, guests: GuestBounds::new(), pruning }
     }
 
     /// Publishes the oldest begin stamp of `worker`; its later transactions are not older.
@@ -105,13 +109,30 @@ impl Horizon {
         fence(Ordering::SeqCst);
     }
 
+    /// Publishes a lower bound for the guest in a place. The guest then passes a `SeqCst` fence,
+    /// before it loads the head of a chain. Until `release_guest`, no version that it finds as a
+    /// head is freed:
+    ///
+    /// - If `oldest` sees the bound, a version superseded before `tail` is no head for the guest,
+    ///   because the guest read `tail` from the log after that commit drew its LSN.
+    /// - If `oldest` misses it, the loads of the guest follow the fence in `oldest`. The heads that
+    ///   it finds then are superseded after the tail that `oldest` was given, if ever.
+    pub(crate) fn admit_guest(&self, place: usize, tail: Lsn) {
+        self.guests.publish(place, tail.0);
+    }
+
+    /// Ends `admit_guest`.
+    pub(crate) fn release_guest(&self, place: usize) {
+        self.guests.withdraw(place);
+    }
+
     /// A stamp such that no active or future begin stamp is older, for waiting. A worker that acts
     /// on it must use [`Horizon::act`] instead. `tail` was read from the log before the call.
     pub(crate) fn oldest(&self, tail: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release in `publish`.
         let stamps = self.workers.iter().map(|p| Lsn(p.published.load(Ordering::Acquire)));
-        stamps.fold(tail, Lsn::min)
+        stamps.fold(tail, Lsn::min).min(Lsn(self.guests.oldest()))
     }
 
     /// Takes the right to act on the horizon, for `worker`; `None` while another worker prunes.

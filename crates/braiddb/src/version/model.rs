@@ -8,7 +8,9 @@ use loom::thread;
 
 use super::{Horizon, Readers, StatusTable, TransactionStatus};
 use crate::log::Lsn;
+use crate::memory::MemoryCounters;
 use crate::planted::{Bug, VARIABLE};
+use crate::reclaim::Domain;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A reader on another worker queries a transaction whose context has committed a second one
@@ -77,6 +79,39 @@ fn model_no_transaction_begins_before_a_horizon_that_somebody_acts_on() {
         let oldest = acting.oldest();
         drop(acting);
         assert!(beginner.join().unwrap() >= oldest, "a version it needs may be freed");
+    });
+}
+
+/// A writer supersedes the newest version of a record, and then acts on the horizon, while a guest
+/// reads the newest version.
+#[test]
+fn model_no_version_is_freed_that_a_guest_found_as_the_newest() {
+    loom::model(|| {
+        let domain = Arc::new(Domain::new(1, Arc::new(MemoryCounters::new())));
+        let (horizon, tail) = (Arc::new(Horizon::new(1)), Arc::new(AtomicU64::new(8)));
+        let newest = Arc::new(AtomicU64::new(0));
+        let alive = Arc::new([AtomicBool::new(true), AtomicBool::new(true)]);
+        let guest = {
+            let (horizon, tail) = (horizon.clone(), tail.clone());
+            let (newest, alive) = (newest.clone(), alive.clone());
+            thread::spawn(move || {
+                let announce =
+                    |place| horizon.admit_guest(place, Lsn(tail.load(Ordering::Acquire)));
+                let operation = domain.enter_as_guest(announce).expect("a place is free");
+                let found = newest.load(Ordering::Acquire) as usize;
+                // Relaxed: the model only checks that a version in use is alive.
+                assert!(alive[found].load(Ordering::Relaxed), "freed while it is read");
+                horizon.release_guest(operation.place());
+            })
+        };
+        newest.store(1, Ordering::Release);
+        let superseded = Lsn(tail.fetch_add(8, Ordering::AcqRel));
+        let acting = horizon.act(0, Lsn(tail.load(Ordering::Acquire))).expect("no worker prunes");
+        if superseded < acting.oldest() {
+            alive[0].store(false, Ordering::Relaxed);
+        }
+        drop(acting);
+        guest.join().unwrap();
     });
 }
 

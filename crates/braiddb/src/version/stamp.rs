@@ -22,6 +22,8 @@ pub(crate) struct Stamp(u64);
 impl Stamp {
     /// Aborted: never visible, and final.
     pub(crate) const ABORTED: Stamp = Stamp(ABORTED);
+    /// A begin stamp after every commit.
+    pub(crate) const LATEST: Lsn = Lsn(ABORTED);
 
     /// Committed at `lsn`.
     pub(crate) fn committed(lsn: Lsn) -> Self {

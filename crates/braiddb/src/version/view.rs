@@ -48,7 +48,7 @@ impl<'a> View<'a> {
     /// A view of everything that is committed when it is read. Versions that it reports as
     /// uncommitted commit after the transaction's begin stamp, if ever.
     pub(crate) fn of_newest(self) -> Self {
-        Self { begin: Stamp::ABORTED.lsn().expect("later than any LSN"), ..self }
+        Self { begin: Stamp::LATEST, ..self }
     }
 
     /// Returns the visibility of a version for the transaction, given a function that reads its

@@ -21,6 +21,12 @@ fn open(workers: usize) -> (Database, Table<u64, u64>) {
     (db, table)
 }
 
+/// Reads a record in a transaction of a worker, which `db.get` may do without.
+fn read(db: &Database, table: &Table<u64, u64>, key: &u64) -> Result<Option<u64>, Error> {
+    let (table, key) = (table.clone(), *key);
+    db.run_blocking(async move |tx| tx.get(&table, &key).await)
+}
+
 /// Blocks the threads of this number of workers, runs `body`, and releases them.
 fn with_blocked(db: &Database, workers: usize, body: impl FnOnce()) {
     let all_blocked = Arc::new(Barrier::new(workers + 1));
@@ -58,17 +64,17 @@ fn tasks_of_a_blocked_worker_are_taken_over() {
                 for key in 0..8 {
                     let (db, table) = (&db, &table);
                     scope.spawn(move || {
-                        assert_eq!(block_on(db.get(table, &key)).unwrap(), Some(key));
+                        assert_eq!(read(db, table, &key).unwrap(), Some(key));
                     });
                 }
             });
             for key in 0..RECORDS {
-                assert_eq!(block_on(db.get(&table, &key)).unwrap(), Some(key));
+                assert_eq!(read(&db, &table, &key).unwrap(), Some(key));
             }
         });
         // The worker takes part again.
         with_blocked(&db, 1, || {
-            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
+            assert_eq!(read(&db, &table, &1).unwrap(), Some(1));
         });
         db.close().unwrap();
     });
@@ -80,7 +86,7 @@ fn one_unblocked_worker_suffices() {
         let (db, table) = open(4);
         with_blocked(&db, 3, || {
             for key in 0..RECORDS {
-                assert_eq!(block_on(db.get(&table, &key)).unwrap(), Some(key));
+                assert_eq!(read(&db, &table, &key).unwrap(), Some(key));
                 block_on(db.put(&table, &key, &(key + 1))).unwrap();
             }
         });
@@ -98,7 +104,7 @@ fn waiting_requests_run_on_the_first_released_worker() {
             with_blocked(&db, 1, || {
                 asked.lock().unwrap().extend((0..8u64).map(|key| {
                     let (db, table) = (db.clone(), table.clone());
-                    std::thread::spawn(move || block_on(db.get(&table, &key)))
+                    std::thread::spawn(move || read(&db, &table, &key))
                 }));
             });
             for (key, asked) in (0..8).zip(asked.lock().unwrap().drain(..)) {
@@ -118,7 +124,7 @@ fn closing_with_a_blocked_worker_answers_all_callers() {
         with_blocked(&db, 1, || {
             asked.extend((0..32u64).map(|key| {
                 let (db, table) = (db.clone(), table.clone());
-                std::thread::spawn(move || (key, block_on(db.get(&table, &key))))
+                std::thread::spawn(move || (key, read(&db, &table, &key)))
             }));
             let db = db.clone();
             closing = Some(std::thread::spawn(move || db.close()));
@@ -141,7 +147,7 @@ fn idle_workers_do_not_wake_each_other() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(4);
         with_blocked(&db, 1, || {
-            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
+            assert_eq!(read(&db, &table, &1).unwrap(), Some(1));
         });
         let sleeps = || db.stats().workers.iter().map(|worker| worker.sleeps).collect::<Vec<_>>();
         // Housekeeping may wake them a few more times. Watching would wake them every 10 ms.

@@ -8,6 +8,7 @@ mod cancellation;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrency;
+mod guests;
 mod interactive_limits;
 mod lent;
 mod nested_executors;

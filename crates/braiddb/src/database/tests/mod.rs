@@ -9,6 +9,7 @@ mod full_disk_cycles;
 mod full_disk_pages;
 mod full_disk_waits;
 mod growth;
+mod guests;
 mod image_demand;
 mod interrupted;
 mod killed;

@@ -8,6 +8,7 @@ use crate::log::{self, BlockPurpose, Lsn};
 use crate::sched::{self, WaitCause};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::durability_level::Durability;
+use crate::transaction::context::engine::Engine;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::worker::WorkerTransactions;
 use crate::transaction::schedule::dead_segments::SupersededSegment;
@@ -19,6 +20,15 @@ const MAX_PREPARING_BYTES: usize = 64 << 10;
 
 /// Number of turns at which begin stamps are looked at to free segments of the log.
 const MAX_LOOKS: usize = 32;
+
+impl Engine {
+    /// Returns whether a result that depends on the commit at `lsn` must wait until that commit is
+    /// durable.
+    #[inline(always)]
+    pub(in crate::transaction) fn has_to_wait(&self, lsn: Lsn) -> bool {
+        self.durability == Durability::Group && lsn >= self.log.durable()
+    }
+}
 
 impl WorkerTransactions {
     /// Waits until a result that depends on the commit at `lsn` may be returned. With
@@ -46,7 +56,7 @@ impl WorkerTransactions {
     /// Returns whether [`Self::wait_to_answer`] must wait, or must check for a failed log.
     #[inline(always)]
     pub(super) fn has_to_wait(&self, lsn: Lsn) -> bool {
-        self.engine().durability == Durability::Group && lsn >= self.engine().log.durable()
+        self.engine().has_to_wait(lsn)
     }
 
     /// Waits until the block at `lsn`, and so everything before it, is durable.

@@ -21,7 +21,7 @@ use super::wall_clock::{SteadyClock, WallClock};
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::{PageError, PageSpace, PageSpaceStats, PagedTable, ShrinkResult, has_zones};
-use crate::reclaim::Domain;
+use crate::reclaim::{Domain, MAX_GUESTS};
 use crate::record::Records;
 use crate::rid::TableId;
 use crate::sched::{Failure, Job};
@@ -125,6 +125,7 @@ pub(crate) struct Engine {
     pub(crate) failure: Arc<Failure>,
     /// Empty except in the engine's own tests.
     pub(crate) planted_panic: PlantedPanic,
+    /// Counters of each worker, then those of each place of a guest.
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
     /// Reader of records that are not resident.
     store: Option<ColdStore>,
@@ -197,7 +198,7 @@ impl Engine {
             interactive_age: options.interactive_age,
             failure: Arc::default(),
             planted_panic: PlantedPanic::default(),
-            counters: (0..workers).map(|_| CachePadded::default()).collect(),
+            counters: (0..workers + MAX_GUESTS).map(|_| CachePadded::default()).collect(),
             tables: Arc::new(Tables::new()),
             files_usable: RwLock::new(true),
             leftovers: Mutex::default(),

@@ -7,6 +7,7 @@ pub(super) mod bulk;
 pub(super) mod contents;
 mod create;
 pub(super) mod expiry;
+pub(super) mod guest;
 pub(super) mod index;
 mod large;
 mod large_write;
