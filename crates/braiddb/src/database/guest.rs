@@ -1,5 +1,5 @@
-//! Reads on the caller's thread. A read of one record that needs no wait is completed in the first
-//! poll of its future, without a message to a worker, a wake-up or a system call.
+//! Reads on the caller's thread. A read of one record or of a short range that needs no wait is
+//! completed in the first poll of its future, without a message to a worker, a wake-up or a system call.
 //!
 //! A worker takes over if the guest would have to wait (`transaction/operations/guest.rs`), if the
 //! caller is a worker itself, and while a subscriber records the spans of transactions. A database
@@ -15,7 +15,7 @@ use super::span::TransactionSpan;
 use crate::record::Records;
 use crate::sched::{contain, on_worker};
 use crate::sync::takes_part;
-use crate::transaction::{AbortCause, GuestRead};
+use crate::transaction::{AbortCause, Direction, Guest, GuestRead, ScanBounds};
 
 /// Number of reads on a thread after which one lets other tasks of its executor run. Futures that are
 /// always ready would otherwise keep them waiting.
@@ -27,49 +27,75 @@ thread_local! {
 }
 
 impl Database {
-    /// Reads a record on this thread, and passes its value to `read`, which may be user code.
+    /// Reads a record on this thread, and passes its value to `decode`, which may be user code.
     /// `None` if a worker must read it.
     pub(super) async fn read_as_guest<T>(
         &self,
         table: &Records,
         key: &[u8],
-        read: impl FnOnce(&[u8]) -> Result<T>,
+        decode: impl FnOnce(&[u8]) -> Result<T>,
     ) -> Option<Result<Option<T>>> {
-        if is_pause_due() {
-            Pause { has_paused: false }.await;
-        }
-        self.read_now(table, key, read)
+        pause_if_due().await;
+        self.with_guest(|guest| match self.engine_part(|| guest.get(table, key))? {
+            GuestRead::Later => None,
+            GuestRead::Absent => Some(Ok(None)),
+            GuestRead::Found(value) => Some(user_part(|| decode(value).map(Some))),
+        })
     }
 
-    fn read_now<T>(
+    /// Scans a short range as `read_as_guest` reads a record.
+    pub(super) async fn scan_as_guest<T>(
         &self,
         table: &Records,
-        key: &[u8],
-        read: impl FnOnce(&[u8]) -> Result<T>,
-    ) -> Option<Result<Option<T>>> {
-        let (workers, engine) = (&self.shared.workers, &self.shared.engine);
-        if TransactionSpan::may_be_wanted() || !workers.admit_guests() {
+        bounds: &ScanBounds,
+        (direction, limit): (Direction, u64),
+        decode: impl Fn(&[u8], &[u8]) -> Result<T>,
+    ) -> Option<Result<Vec<T>>> {
+        pause_if_due().await;
+        self.with_guest(|guest| {
+            let found = self.engine_part(|| guest.scan(table, bounds, direction, limit))??;
+            Some(user_part(|| found.iter().map(|(key, value)| decode(key, value)).collect()))
+        })
+    }
+
+    /// Makes this thread a guest while it calls `read`.
+    fn with_guest<T>(
+        &self,
+        read: impl FnOnce(&Guest<'_>) -> Option<Result<T>>,
+    ) -> Option<Result<T>> {
+        let engine = &self.shared.engine;
+        if TransactionSpan::may_be_wanted() || !self.shared.workers.admit_guests() {
             return None;
         }
         let guest = engine.admit_guest()?;
-        // This is engine code: a panic in it stops the engine.
-        let found = contain(|| guest.get(table, key));
-        let found = found.inspect_err(|panic| workers.fail_on_caller(panic)).ok()?;
-        let (result, aborted) = match found {
-            GuestRead::Later => return None,
-            GuestRead::Absent => (Ok(None), None),
-            GuestRead::Found(value) => match contain(|| read(value)) {
-                Ok(Ok(value)) => (Ok(Some(value)), None),
-                Ok(Err(error)) => (Err(error), Some(AbortCause::Requested)),
-                Err(panic) => (Err(Error::Panicked(panic.message)), Some(AbortCause::Panic)),
-            },
-        };
+        let result = read(&guest)?;
         if engine.failure.has_begun() {
             // Nothing is acknowledged any more.
             return None;
         }
-        guest.count(aborted);
+        guest.count(match &result {
+            Ok(_) => None,
+            Err(Error::Panicked(_)) => Some(AbortCause::Panic),
+            Err(_) => Some(AbortCause::Requested),
+        });
         Some(result)
+    }
+
+    /// Runs engine code. A panic in it stops the engine; the result is then `None`.
+    fn engine_part<T>(&self, code: impl FnOnce() -> T) -> Option<T> {
+        contain(code).inspect_err(|panic| self.shared.workers.fail_on_caller(panic)).ok()
+    }
+}
+
+/// Runs code of the caller's types. A panic in it is an error of the read.
+fn user_part<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
+    contain(code).unwrap_or_else(|panic| Err(Error::Panicked(panic.message)))
+}
+
+/// Lets other tasks of the executor run first, once in a number of reads.
+async fn pause_if_due() {
+    if is_pause_due() {
+        Pause { has_paused: false }.await;
     }
 }
 

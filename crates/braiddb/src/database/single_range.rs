@@ -9,7 +9,7 @@ use super::error::Result;
 use super::handle::Database;
 use super::table::{KeyRange, Table};
 use super::transaction::Transaction;
-use crate::transaction::ScanBounds;
+use crate::transaction::{Direction, ScanBounds};
 use crate::types::{TableKey, Value};
 
 /// A scan in a separate transaction, which starts when awaited: see [`Database::scan`].
@@ -65,6 +65,13 @@ impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
 impl<K: TableKey + ?Sized, V: Value + ?Sized> OwnedScan<K, V> {
     async fn collect(self) -> Result<Vec<(K::Decoded, V::Owned)>> {
         let Self { db, table, bounds, reverse, limit } = self;
+        let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+        let decode =
+            |key: &[u8], value: &[u8]| Ok((K::decode_key(key)?, V::into_owned(V::decode(value)?)));
+        let short = db.scan_as_guest(&table.core, &bounds, (direction, limit), decode).await;
+        if let Some(result) = short {
+            return result;
+        }
         let body = async move |tx: &Transaction| {
             tx.collect_range(&table, bounds.clone(), reverse, limit).await
         };

@@ -11,7 +11,7 @@ use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched::{self, WaitCause};
-use crate::version::{Address, Link, Stamp, Undecided, Version, View, Visibility};
+use crate::version::{Address, Link, Undecided, Version, View, Visibility};
 
 /// The visible version of a record and its origin. It may be a tombstone: absence depends on that
 /// deletion like a value depends on its write.
@@ -140,8 +140,8 @@ impl MemoryRecords {
         unsafe { newest_value(self.array().load(rid), view.begin, self.evicts()) }
     }
 
-    /// Returns the value of the newest version and its commit LSN, if the version is committed and
-    /// in memory.
+    /// Returns the value of the newest version and its commit LSN, if it was committed before `begin`
+    /// and is in memory.
     ///
     /// # Safety
     /// For `'o`, a bound of the horizon is published that was read from the log before the call
@@ -150,11 +150,12 @@ impl MemoryRecords {
     pub(crate) unsafe fn newest_committed<'o>(
         &self,
         rid: Rid,
+        begin: Lsn,
         _operation: &'o OperationGuard,
     ) -> Option<(&'o [u8], Lsn)> {
         // SAFETY: loaded under the guard. The caller's bound is not later than the commit of any
         // successor, as the begin stamp of an active transaction would not be.
-        unsafe { newest_value(self.array().load(rid), Stamp::LATEST, self.evicts()) }
+        unsafe { newest_value(self.array().load(rid), begin, self.evicts()) }
     }
 
     /// Returns a reader that does what `newest_value` does, for several records.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Durability, Error, Options, Table};
+use braiddb::{Database, Durability, Error, Options, Table, Tuning};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
@@ -99,12 +99,47 @@ fn drop_tables(db: &Database, round: &mut u64) -> Result<(), Error> {
     })
 }
 
+/// Moves an amount between two of the accounts, or removes an account that is empty.
+fn transfer(db: &Database, accounts: &Table<u64, u64>) -> Result<(), Error> {
+    let (accounts, from, to) = (accounts.clone(), fastrand::u64(..KEYS), fastrand::u64(..KEYS));
+    block_on(db.run(async move |tx| {
+        let amount = tx.get(&accounts, &from).await?.unwrap_or(0);
+        let moved = amount.min(7);
+        match amount - moved {
+            0 => drop(tx.delete(&accounts, &from).await?),
+            left => tx.put(&accounts, &from, &left).await?,
+        }
+        let before = tx.get(&accounts, &to).await?.unwrap_or(0);
+        if before + moved > 0 {
+            tx.put(&accounts, &to, &(before + moved)).await?;
+        }
+        Ok(())
+    }))
+}
+
+/// Scans all accounts, from either end.
+fn sum(db: &Database, accounts: &Table<u64, u64>) -> Result<u64, Error> {
+    let scan = db.scan(accounts, ..);
+    let scan = if fastrand::bool() { scan.rev() } else { scan };
+    let records = block_on(scan.into_future())?;
+    assert!(records.is_sorted_by_key(|(key, _)| *key) || records.iter().rev().is_sorted());
+    Ok(records.iter().map(|(_, amount)| amount).sum())
+}
+
 fn run(db: Database) {
     let table: Records = block_on(db.create_table("records")).unwrap();
+    let accounts: Table<u64, u64> = block_on(db.create_table("accounts")).unwrap();
+    for key in 0..KEYS {
+        block_on(db.put(&accounts, &key, &100)).unwrap();
+    }
     let [begun, acknowledged] = Default::default();
     let model = Arc::new(Model { begun, acknowledged, is_over: AtomicBool::new(false) });
     std::thread::scope(|scope| {
-        let (db, table, model) = (&db, &table, &model);
+        let (db, table, accounts, model) = (&db, &table, &accounts, &model);
+        scope.spawn(|| until_closed(|| transfer(db, accounts)));
+        scope.spawn(|| {
+            until_closed(|| sum(db, accounts).map(|sum| assert_eq!(sum, 100 * KEYS)));
+        });
         for writer in 0..WRITERS {
             let mut keys = (writer..KEYS).step_by(WRITERS as usize).cycle();
             let mut write = move || model.write(db, table, keys.next().unwrap());
@@ -171,13 +206,14 @@ fn guests_beside_eviction() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).durability(Durability::Relaxed);
-        let options = options.memory_budget(24 << 20);
+        let tuning = Tuning::default().log_ring_bytes(1 << 20).log_segment_bytes(4 << 20);
+        let options = options.memory_budget(8 << 20).tuning(tuning);
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         let value = |key: u64| key.to_le_bytes().repeat(125);
+        let filled = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            let (db, table) = (&db, &table);
-            let filled = AtomicU64::new(0);
+            let (db, table, filled) = (&db, &table, &filled);
             let readers = [(); 2].map(|()| {
                 scope.spawn(|| {
                     loop {

@@ -77,7 +77,8 @@ fn worst_milliseconds(report: &Report, subject: &str) -> Option<f64> {
     Some(latency.percentiles.last()?.nanoseconds as f64 / 1e6)
 }
 
-/// Reads records, one after the other.
+/// Reads records in transactions of workers, one after the other. `Database::get` would not need the
+/// workers.
 pub(super) fn reads(bed: &Bed, effort: Effort) -> Result<Sample, Error> {
     let (time, most) = match effort {
         Effort::Seconds(seconds) => (Duration::from_secs_f64(seconds), u64::MAX),
@@ -86,7 +87,8 @@ pub(super) fn reads(bed: &Bed, effort: Effort) -> Result<Sample, Error> {
     let (begun, mut latencies, mut count) = (Instant::now(), Latencies::one_in(1), 0);
     while count < most && begun.elapsed() < time {
         let start = latencies.start();
-        pollster::block_on(bed.database.get(&bed.table, &(count % bed.records)))?;
+        let (table, key) = (bed.table.clone(), count % bed.records);
+        pollster::block_on(bed.database.run(async move |tx| tx.contains(&table, &key).await))?;
         latencies.finish(start);
         count += 1;
     }

@@ -1,5 +1,6 @@
 //! Reads on the caller's thread: when they need no worker, and when a worker takes over.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,7 +10,9 @@ use pollster::block_on;
 use super::super::{Database, Error, Misuse, Options, Table, TableOptions, Transaction, Tuning};
 use crate::common::{PART_SECONDS, Watched, with_limit};
 use crate::reclaim::MAX_GUESTS;
-use crate::transaction::{GuestRead, PanicPoint, WallClock, WorkerCounters};
+use crate::transaction::{
+    Direction, Guest, GuestRead, PanicPoint, ScanBounds, WallClock, WorkerCounters,
+};
 use crate::types::{DecodeError, EncodeError, EncodedValue, Value};
 
 fn open() -> (Database, Table<u64, u64>) {
@@ -80,6 +83,76 @@ fn a_worker_reads_what_is_not_decided_or_deleted() {
         assert!(uses_worker(&db, || assert_eq!(block_on(db.get(&table, &3)).unwrap(), None)));
         block_on(writer.commit()).unwrap();
         assert!(!uses_worker(&db, || assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(11))));
+    });
+}
+
+#[test]
+fn a_short_scan_uses_no_worker() {
+    with_limit(PART_SECONDS, |_| {
+        let (db, table) = open();
+        for key in 0..100 {
+            block_on(db.put(&table, &key, &(10 * key))).unwrap();
+        }
+        let records = |keys: std::ops::Range<u64>| keys.map(|key| (key, 10 * key));
+        let first = || assert_eq!(block_on(db.first(&table)).unwrap(), Some((0, 0)));
+        let last = || assert_eq!(block_on(db.last(&table)).unwrap(), Some((99, 990)));
+        let range = |keys: std::ops::Range<u64>| {
+            let expected: Vec<_> = records(keys.clone()).collect();
+            assert_eq!(block_on(async { db.scan(&table, keys).await }).unwrap(), expected);
+        };
+        let reverse = || {
+            let scan = block_on(async { db.scan(&table, 10..).rev().limit(64).await });
+            assert!(scan.unwrap().into_iter().eq(records(36..100).rev()));
+        };
+        let limited = || {
+            let scan = block_on(async { db.scan(&table, 10..).limit(3).await });
+            assert!(scan.unwrap().into_iter().eq(records(10..13)));
+        };
+        for _ in 0..2 * MAX_GUESTS {
+            assert!(!uses_worker(&db, first) && !uses_worker(&db, last));
+            assert!(!uses_worker(&db, reverse) && !uses_worker(&db, limited));
+            for end in [5, 6, 10, 69] {
+                assert!(!uses_worker(&db, || range(5..end)), "to {end}");
+            }
+        }
+        assert!(uses_worker(&db, || range(5..70)), "one record more");
+        let writer = block_on(db.begin()).unwrap();
+        block_on(writer.put(&table, &7, &0)).unwrap();
+        assert!(uses_worker(&db, || range(5..10)), "a record is undecided");
+        assert!(!uses_worker(&db, || range(8..10)));
+        block_on(writer.abort()).unwrap();
+        assert!(!uses_worker(&db, || range(5..10)));
+    });
+}
+
+/// A scan is as of the admission of its guest. A worker reads a range with a later commit.
+#[test]
+fn a_guest_scans_one_snapshot() {
+    with_limit(PART_SECONDS, |_| {
+        let (db, table) = open();
+        for key in 0..4 {
+            block_on(db.put(&table, &key, &10)).unwrap();
+        }
+        let all = ScanBounds { low: Bound::Unbounded, high: Bound::Unbounded };
+        let scanned = |guest: &Guest<'_>| {
+            let found = guest.scan(&table.core, &all, Direction::Forward, 10);
+            found.map(|found| found.len())
+        };
+        let guest = db.shared.engine.admit_guest().unwrap();
+        assert_eq!(scanned(&guest), Some(4));
+        block_on(db.put(&table, &4, &10)).unwrap();
+        assert_eq!(scanned(&guest), None, "a later record");
+        drop(guest);
+        let guest = db.shared.engine.admit_guest().unwrap();
+        assert_eq!(scanned(&guest), Some(5));
+        block_on(db.delete(&table, &2)).unwrap();
+        // The horizon keeps the tombstone and its entry.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(scanned(&guest), None, "a later deletion");
+        drop(guest);
+        while scanned(&db.shared.engine.admit_guest().unwrap()) != Some(4) {
+            std::thread::yield_now();
+        }
     });
 }
 
@@ -211,6 +284,8 @@ fn an_expired_record_is_absent_for_guests() {
         now.fetch_add(3_600_000, Ordering::SeqCst);
         assert_eq!(block_on(db.get(&table, &1)).unwrap(), None);
         assert!(!block_on(db.contains(&table, &1)).unwrap());
+        block_on(db.put(&table, &2, &20)).unwrap();
+        assert_eq!(block_on(db.first(&table)).unwrap(), Some((2, 20)));
     });
 }
 
@@ -254,11 +329,12 @@ fn failures_in_the_callers_code_free_the_place() {
                 other => panic!("{other:?}"),
             }
             assert!(block_on(db.get(&table, &1)).is_err());
+            assert!(matches!(block_on(db.first(&table)), Err(Error::Panicked(_))));
             assert_eq!(block_on(db.get(&table, &2)).unwrap(), Some(2));
         }
-        assert_eq!(guest_reads(&db), 3 * 2 * MAX_GUESTS as u64);
+        assert_eq!(guest_reads(&db), 4 * 2 * MAX_GUESTS as u64);
         let after = db.stats().aborted;
-        assert_eq!(after.panic, before.panic + 2 * MAX_GUESTS as u64);
+        assert_eq!(after.panic, before.panic + 4 * MAX_GUESTS as u64);
         assert_eq!(after.requested, before.requested + 2 * MAX_GUESTS as u64);
         db.close().unwrap();
     });
@@ -266,18 +342,25 @@ fn failures_in_the_callers_code_free_the_place() {
 
 #[test]
 fn a_panic_of_the_engine_in_a_guest_stops_the_engine() {
-    with_limit(PART_SECONDS, |_| {
-        let (db, table) = open();
-        block_on(db.put(&table, &1, &10)).unwrap();
-        let transaction = block_on(db.begin()).unwrap();
-        db.shared.engine.planted_panic.plant(PanicPoint::Read);
-        let is_failed = |result: Result<(), Error>| match result {
-            Err(Error::Failed { message }) => assert_eq!(message, "planted in Read"),
-            other => panic!("{other:?}"),
-        };
-        is_failed(block_on(db.get(&table, &1)).map(drop));
-        is_failed(block_on(db.get(&table, &1)).map(drop));
-        is_failed(block_on(transaction.commit()).map(drop));
-        is_failed(db.close());
-    });
+    for point in [PanicPoint::Read, PanicPoint::Scan] {
+        with_limit(PART_SECONDS, move |_| {
+            let (db, table) = open();
+            block_on(db.put(&table, &1, &10)).unwrap();
+            let transaction = block_on(db.begin()).unwrap();
+            db.shared.engine.planted_panic.plant(point);
+            let is_failed = |result: Result<(), Error>| match result {
+                Err(Error::Failed { message }) => {
+                    assert_eq!(message, format!("planted in {point:?}"));
+                }
+                other => panic!("{other:?}"),
+            };
+            match point {
+                PanicPoint::Read => is_failed(block_on(db.get(&table, &1)).map(drop)),
+                _ => is_failed(block_on(db.first(&table)).map(drop)),
+            }
+            is_failed(block_on(db.get(&table, &1)).map(drop));
+            is_failed(block_on(transaction.commit()).map(drop));
+            is_failed(db.close());
+        });
+    }
 }
