@@ -78,7 +78,8 @@ fn metrics_equal_the_statistics() {
         let finished = |worker| {
             figure(&format!(r#"braid_worker_finished_total{{database="one",worker="{worker}"}}"#))
         };
-        assert!(finished(0) + finished(1) >= 300.0);
+        // The reads need no worker.
+        assert!(finished(0) + finished(1) >= 100.0);
         assert_eq!(figure(r#"braid_retries_total{database="other"}"#), 0.0);
         // Each metric has a description and a value for each database.
         for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {

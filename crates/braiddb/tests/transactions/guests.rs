@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Durability, Error, Options, Table, Tuning};
+use braiddb::{Database, Durability, Error, Options, Table};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
@@ -206,8 +206,8 @@ fn guests_beside_eviction() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).durability(Durability::Relaxed);
-        let tuning = Tuning::default().log_ring_bytes(1 << 20).log_segment_bytes(4 << 20);
-        let options = options.memory_budget(8 << 20).tuning(tuning);
+        // The log's ring takes 32 MiB of it.
+        let options = options.memory_budget(40 << 20);
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         let value = |key: u64| key.to_le_bytes().repeat(125);
