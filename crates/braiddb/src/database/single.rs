@@ -14,7 +14,9 @@ use crate::sched::engine_code;
 use crate::types::{TableKey, Value};
 
 impl Database {
-    /// Returns the value of `key`, in a separate transaction.
+    /// Returns the value of `key`, in a separate transaction. If the record is in memory, committed
+    /// and durable, the thread that polls the future reads it itself, and decodes the value.
+    /// Otherwise a worker does.
     ///
     /// Like every single-operation method, it encodes keys, values and arguments immediately, so
     /// the future borrows nothing. The exception is a key type that borrows ([`TableKey`]): then

@@ -1,8 +1,10 @@
 //! Reads on the caller's thread: when they need no worker, and when a worker takes over.
 
 use std::ops::Bound;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
 use pollster::block_on;
@@ -83,6 +85,32 @@ fn a_worker_reads_what_is_not_decided_or_deleted() {
         assert!(uses_worker(&db, || assert_eq!(block_on(db.get(&table, &3)).unwrap(), None)));
         block_on(writer.commit()).unwrap();
         assert!(!uses_worker(&db, || assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(11))));
+    });
+}
+
+/// A task that only reads must not keep other tasks of its executor waiting.
+#[test]
+fn a_read_at_times_returns_to_the_executor_first() {
+    struct Count(AtomicU64);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    with_limit(PART_SECONDS, |_| {
+        let (db, table) = open();
+        block_on(db.put(&table, &1, &10)).unwrap();
+        let (woken, mut paused) = (Arc::new(Count(AtomicU64::new(0))), 0);
+        let waker = Waker::from(woken.clone());
+        for _ in 0..1000 {
+            let mut read = pin!(db.get(&table, &1));
+            while read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+                paused += 1;
+            }
+        }
+        assert_eq!(woken.0.load(Ordering::SeqCst), paused);
+        assert!((5..20).contains(&paused), "{paused}");
+        assert_eq!(guest_reads(&db), 1000);
     });
 }
 

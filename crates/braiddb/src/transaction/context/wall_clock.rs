@@ -28,8 +28,8 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 pub struct WallClock(Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>);
 
 impl WallClock {
-    /// Creates a clock from a function that returns the time. Workers call `now`, so it must be
-    /// fast. If it panics, the time does not advance.
+    /// Creates a clock from a function that returns the time. Workers and reading threads call
+    /// `now`, so it must be fast. If it panics, the time does not advance.
     pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(now)))
     }

@@ -67,7 +67,7 @@ pub(crate) struct Guest<'e> {
 }
 
 impl Engine {
-    /// Admits this thread as a guest. `None` if it is a worker, or if there are too many guests.
+    /// Admits this thread as a guest. `None` if it is a worker, or if every place is taken.
     pub(crate) fn admit_guest(&self) -> Option<Guest<'_>> {
         if self.certifies_by_safety_net() {
             // Reads must leave access stamps.
