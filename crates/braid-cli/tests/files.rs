@@ -386,7 +386,7 @@ fn is_paged(braid: &Braid, table: &str) -> bool {
 fn a_table_whose_index_exceeds_the_memory_is_paged() {
     const ROWS: usize = 20_000;
     let braid = Braid::new();
-    let key = |row| format!("a key of some length {row}");
+    let key = |row| format!("{row} is a key of some length");
     let text = |keys: &mut dyn Iterator<Item = String>| {
         keys.fold("id,n\n".to_owned(), |text, key| text + &key + ",1\n")
     };

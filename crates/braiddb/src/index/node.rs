@@ -32,9 +32,6 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use super::key::{HeldKey, KeyCell, KeyWord, MAX_PREFIX_BYTES, PREFIX_WORDS, word_of};
-#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation, braid_system_allocator))))]
-use super::shift;
-use super::shift::{GROUP, ScalarShift, ShiftUp};
 use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
@@ -48,6 +45,8 @@ pub(super) const FANOUT: usize = match (cfg!(loom), cfg!(braid_simulation)) {
     (_, true) => 8,
     _ => 56,
 };
+/// Number of entries of a group of a node; their heads and their words are one cache line each.
+pub(super) const GROUP: usize = if cfg!(any(loom, braid_simulation)) { 2 } else { 8 };
 const LINE_BYTES: usize = 64;
 /// Position of the prefix's length in the word of counts.
 const PREFIX_SHIFT: u32 = 32;
@@ -82,7 +81,7 @@ pub(super) struct NodePrefix {
 #[cfg_attr(any(loom, braid_simulation), repr(C))]
 pub(super) struct EntryGroup {
     pub(super) heads: [AtomicU64; GROUP],
-    words: [AtomicU64; GROUP],
+    pub(super) words: [AtomicU64; GROUP],
 }
 
 impl EntryGroup {
@@ -95,13 +94,13 @@ impl EntryGroup {
 
     /// Returns the head and the word at a place, for a move.
     #[inline(always)]
-    fn get(&self, at: usize) -> (u64, u64) {
+    pub(super) fn get(&self, at: usize) -> (u64, u64) {
         // Relaxed: the node is latched.
         (self.heads[at].load(Ordering::Relaxed), self.words[at].load(Ordering::Relaxed))
     }
 
     #[inline(always)]
-    fn set(&self, at: usize, (head, word): (u64, u64)) {
+    pub(super) fn set(&self, at: usize, (head, word): (u64, u64)) {
         store(&self.heads[at], head);
         store(&self.words[at], word);
     }
@@ -510,62 +509,6 @@ impl IndexNode {
     #[inline(always)]
     fn word_at(&self, place: usize) -> &AtomicU64 {
         &self.groups[place / GROUP].words[place % GROUP]
-    }
-
-    /// Moves the heads and words from `place` upwards, of `count` entries, one place up.
-    fn open_place(&self, place: usize, count: usize) {
-        #[cfg(all(
-            target_arch = "x86_64",
-            not(any(loom, braid_simulation, braid_system_allocator))
-        ))]
-        if shift::has_avx2() {
-            #[target_feature(enable = "avx2")]
-            fn open_place(node: &IndexNode, place: usize, count: usize) {
-                node.open_place_with::<shift::wide::Avx2Shift>(place, count);
-            }
-            // SAFETY: the processor has this feature.
-            return unsafe { open_place(self, place, count) };
-        }
-        self.open_place_with::<ScalarShift>(place, count);
-    }
-
-    #[inline(always)]
-    fn open_place_with<S: ShiftUp>(&self, place: usize, count: usize) {
-        let (first, last) = (place / GROUP, count / GROUP);
-        // Whole groups: places past the last entry all have the same contents.
-        let mut number = last;
-        while number > first {
-            let (group, before) = (&self.groups[number], &self.groups[number - 1]);
-            S::shift_up(&group.heads);
-            S::shift_up(&group.words);
-            group.set(0, before.get(GROUP - 1));
-            number -= 1;
-        }
-        let group = &self.groups[first];
-        let begin = place % GROUP;
-        let mut to = if first == last { count % GROUP } else { GROUP - 1 };
-        while to > begin {
-            group.set(to, group.get(to - 1));
-            to -= 1;
-        }
-    }
-
-    /// Moves the heads and words after `place`, of `count` entries, one place down.
-    fn close_place(&self, place: usize, count: usize) {
-        let (first, last) = (place / GROUP, (count - 1) / GROUP);
-        for number in first..=last {
-            let group = &self.groups[number];
-            let begin = if number == first { place % GROUP } else { 0 };
-            let end = if number == last { (count - 1) % GROUP } else { GROUP - 1 };
-            for to in begin..end {
-                group.set(to, group.get(to + 1));
-            }
-            let next = match number == last {
-                true => (u64::MAX, 0),
-                false => self.groups[number + 1].get(0),
-            };
-            group.set(end, next);
-        }
     }
 
     fn set_count(&self, count: usize) {

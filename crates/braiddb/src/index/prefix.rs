@@ -100,8 +100,8 @@ impl LatchedNode<'_> {
         range.min_by_key(cost).expect("a node has several places")
     }
 
-    /// Returns the length of the prefix that suits the entries; `None` if there are none. The keys of
-    /// the node's range share `range_bytes`.
+    /// Returns the length of the prefix that suits the entries; `None` without entries. The keys of the
+    /// node's range share `range_bytes`.
     fn best_prefix_bytes(&self, range_bytes: usize) -> Option<usize> {
         let keys = || (self.first_key()..self.count()).map(|place| self.key(place));
         let (first, last) = (keys().next()?, keys().next_back()?);
@@ -110,7 +110,7 @@ impl LatchedNode<'_> {
         }
         let shared = first.with_bytes(|first| last.with_bytes(|last| common_bytes(first, last)));
         let (shared, of_range) = (shared.min(MAX_PREFIX_BYTES), shared.min(range_bytes));
-        // Whether no key needs a cell behind a prefix of this length.
+        // Returns whether no key needs a cell behind a prefix of this length.
         let suffices = |bytes: usize| {
             keys().all(|key| key.with_bytes(|key| key.len() <= bytes + size_of::<u64>()))
         };

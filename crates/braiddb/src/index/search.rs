@@ -4,8 +4,7 @@
 use std::cmp::Ordering as Order;
 
 use super::key::{HeldKey, SearchKey, rank};
-use super::node::{HeldNode, IndexNode};
-use super::shift::GROUP;
+use super::node::{GROUP, HeldNode, IndexNode};
 use crate::rid::Rid;
 use crate::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,10 +1,8 @@
 //! Moves of the entries of a latched node. With AVX2, each group of a node is moved by a few
 //! instructions, of which each stores two words at once.
 
+use super::node::{GROUP, IndexNode};
 use crate::sync::atomic::{AtomicU64, Ordering};
-
-/// Number of entries of a group of a node; their heads and their words are one cache line each.
-pub(super) const GROUP: usize = if cfg!(any(loom, braid_simulation)) { 2 } else { 8 };
 
 /// Returns whether the processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
@@ -86,6 +84,64 @@ pub(super) mod wide {
                 words = in(reg) words,
                 options(nostack, preserves_flags),
             );
+        }
+    }
+}
+
+impl IndexNode {
+    /// Moves the heads and words from `place` upwards, of `count` entries, one place up.
+    pub(super) fn open_place(&self, place: usize, count: usize) {
+        #[cfg(all(
+            target_arch = "x86_64",
+            not(any(loom, braid_simulation, braid_system_allocator))
+        ))]
+        if has_avx2() {
+            #[target_feature(enable = "avx2")]
+            fn open_place(node: &IndexNode, place: usize, count: usize) {
+                node.open_place_with::<wide::Avx2Shift>(place, count);
+            }
+            // SAFETY: the processor has this feature.
+            return unsafe { open_place(self, place, count) };
+        }
+        self.open_place_with::<ScalarShift>(place, count);
+    }
+
+    #[inline(always)]
+    fn open_place_with<S: ShiftUp>(&self, place: usize, count: usize) {
+        let (first, last) = (place / GROUP, count / GROUP);
+        // Whole groups: places past the last entry all have the same contents.
+        let mut number = last;
+        while number > first {
+            let (group, before) = (&self.groups[number], &self.groups[number - 1]);
+            S::shift_up(&group.heads);
+            S::shift_up(&group.words);
+            group.set(0, before.get(GROUP - 1));
+            number -= 1;
+        }
+        let group = &self.groups[first];
+        let begin = place % GROUP;
+        let mut to = if first == last { count % GROUP } else { GROUP - 1 };
+        while to > begin {
+            group.set(to, group.get(to - 1));
+            to -= 1;
+        }
+    }
+
+    /// Moves the heads and words after `place`, of `count` entries, one place down.
+    pub(super) fn close_place(&self, place: usize, count: usize) {
+        let (first, last) = (place / GROUP, (count - 1) / GROUP);
+        for number in first..=last {
+            let group = &self.groups[number];
+            let begin = if number == first { place % GROUP } else { 0 };
+            let end = if number == last { (count - 1) % GROUP } else { GROUP - 1 };
+            for to in begin..end {
+                group.set(to, group.get(to + 1));
+            }
+            let next = match number == last {
+                true => (u64::MAX, 0),
+                false => self.groups[number + 1].get(0),
+            };
+            group.set(end, next);
         }
     }
 }

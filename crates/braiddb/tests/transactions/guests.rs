@@ -1,4 +1,4 @@
-//! Reads on callers' threads, which come and go, beside writers, deletions, garbage collection,
+//! Reads on the threads of callers, while threads come and go, beside writers, deletions, garbage collection,
 //! eviction, dropped tables and the end of the database.
 
 use std::sync::Arc;
