@@ -4,7 +4,7 @@
 use std::cmp::Ordering as Order;
 
 use super::key::SearchKey;
-use super::node::{HeldNode, NodeRef};
+use super::node::{FANOUT, HeldNode, NodeRef};
 use super::prefix::common_bytes;
 use super::search::Scalar;
 use super::tree::IndexTree;
@@ -37,6 +37,8 @@ fn check_node(node: HeldNode<'_>, (low, high): &NodeKeyRange, nodes: &mut [u64])
     assert!(keys.is_sorted_by(|a, b| a < b), "entries are sorted and distinct");
     assert!(low.as_ref().is_none_or(|low| keys.first().is_none_or(|key| key >= low)));
     assert!(high.as_ref().is_none_or(|high| keys.last().is_none_or(|key| key < high)));
+    let is_empty = |place: usize| (node.head(place), node.key_word(place).tag()) == (u64::MAX, 0);
+    assert!((count..FANOUT).all(is_empty), "places past the last entry are empty");
     if node.has_prefix_of_range() {
         let (low, high) = (low.as_ref().expect("a fence"), high.as_ref().expect("a fence"));
         assert!(common_bytes(low, high) >= node.prefix_bytes(), "all keys of the range have it");

@@ -15,7 +15,7 @@ use super::node::{HeldNode, IndexNode, NodeRef};
 use super::search::wide;
 use super::search::{CountAtMost, Scalar};
 use super::tree::IndexTree;
-use crate::latch::Restart;
+use crate::latch::{LatchVersion, Restart};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
@@ -266,7 +266,8 @@ impl Cursor<'_> {
         most: usize,
     ) -> Result<LeafVisit<'g>, Restart> {
         let (mut node, mut version) = self.index.root(operation)?;
-        let mut fence = None;
+        // The fence, and the node that it was read from.
+        let mut fence: Option<(HeldKey<'g>, HeldNode<'g>, LatchVersion)> = None;
         while node.level() > 0 {
             let place = self.child_place::<C>(node, start);
             // The end of the child's range, if this node defines it.
@@ -274,7 +275,7 @@ impl Cursor<'_> {
                 true => (place > 0).then_some(place),
                 false => (place + 1 < node.count()).then_some(place + 1),
             };
-            fence = boundary.map(|place| node.key(place)).or(fence);
+            fence = boundary.map(|place| (node.key(place), node, version)).or(fence);
             let child = node.child(place, version)?;
             let child_version = child.latch.version()?;
             node.latch.validate(version)?;
@@ -286,7 +287,10 @@ impl Cursor<'_> {
             out.reverse();
         }
         node.latch.validate(version)?;
-        Ok(LeafVisit { fence, stopped })
+        // The leaf's range has not grown beyond the fence.
+        let fence =
+            fence.map(|(fence, node, version)| node.latch.validate(version).map(|()| fence));
+        Ok(LeafVisit { fence: fence.transpose()?, stopped })
     }
 
     /// Returns the child in which the scan continues. Meaningless until validated.

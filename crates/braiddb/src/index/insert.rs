@@ -175,9 +175,9 @@ impl IndexTree {
         root
     }
 
-    /// Moves the upper part of a full node to a new right sibling. The caller chooses the prefixes. If `key` is greater than all
+    /// Moves the upper part of a full node to a new right sibling. If `key` is greater than all
     /// entries, the part is as small as possible, so that loading in key order fills its nodes.
-    /// `place` is the place of the child that is being split.
+    /// `place` is the place of the child that is being split. The caller chooses the prefixes.
     fn split_latched<'n>(
         &self,
         node: &LatchedNode<'n>,

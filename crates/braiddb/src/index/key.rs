@@ -264,7 +264,7 @@ impl<'a> SearchKey<'a> {
 pub(super) struct HeldKey<'n> {
     head: u64,
     word: KeyWord,
-    /// Prefix of its node; `None` if that is empty, or if the word has a cell.
+    /// Prefix of its node; `None` if that is empty, and possibly if the word has a cell.
     prefix: Option<KeyCell>,
     held: PhantomData<&'n KeyHeader>,
 }

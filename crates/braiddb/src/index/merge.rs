@@ -117,20 +117,21 @@ impl IndexTree {
         unused: &mut UnusedCells,
     ) {
         let separator = parent.key(place + 1);
-        let (start, mut prefix_bytes) = (left.count(), left.prefix_bytes());
-        for from in 0..right.count() {
-            // The first separator of an inner node represents the lower end of its range.
-            let key = match (right.level(), from) {
-                (1.., 0) => separator,
-                _ => right.key(from),
-            };
-            if prefix_bytes > 0 {
-                key.with_bytes(|key| {
-                    self.share_prefix(left, &SearchKey::new(key), unused);
-                });
-                prefix_bytes = left.prefix_bytes();
-            }
-            let (head, word) = key.recoded(prefix_bytes, &self.memory, unused);
+        // The first separator of an inner node represents the lower end of its range.
+        let key_at = |from: usize| match (right.level(), from) {
+            (1.., 0) => separator,
+            _ => right.key(from),
+        };
+        let (start, moved) = (left.count(), right.count());
+        if left.has_prefix() && moved > 0 {
+            // The last key has the fewest bytes in common with the prefix.
+            key_at(moved - 1).with_bytes(|key| {
+                self.share_prefix(left, &SearchKey::new(key), unused);
+            });
+        }
+        let prefix_bytes = left.prefix_bytes();
+        for from in 0..moved {
+            let (head, word) = key_at(from).recoded(prefix_bytes, &self.memory, unused);
             let entry = if right.level() == 0 { word.0 } else { right.word(from) };
             left.insert_at(start + from, head, entry, word);
         }

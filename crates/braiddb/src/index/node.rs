@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A leaf takes 1 KiB and an inner node 2 KiB, aligned to its size. So no node crosses the end of a
-//! memory page. A lookup reads the first line and one group of each node, and needs one address
-//! translation for them.
+//! memory page. A lookup reads the first line and one group of each node, and the prefix unless the
+//! node is marked (see below). It needs one address translation for them.
 //!
 //! Invariants:
 //!
@@ -20,6 +20,7 @@
 //! - A child's address has its level in its low six bits.
 //! - All keys begin with the prefix, and heads are behind it. Separator 0 of an inner node counts as
 //!   no key.
+//! - Places past the last entry have heads of all ones and words without a tag.
 //! - If a node is marked, all keys of its range begin with the prefix, whether they exist or not.
 //!
 //! Contents are atomics because readers do not latch: they read Relaxed and validate. Words with
@@ -420,7 +421,7 @@ impl<'n> LatchedNode<'n> {
             right.insert_at(place - from, head, word, self.key(place).word());
         }
         for place in from..count {
-            store(self.head_at(place), u64::MAX);
+            self.set_key(place, u64::MAX, KeyWord::NONE);
             store(self.word_at(place), 0);
         }
         self.set_count(from);

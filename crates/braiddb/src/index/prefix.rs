@@ -7,8 +7,8 @@
 //! A search compares the prefix first: a key without it is below or above all entries. The comparison
 //! needs a cache line, so it is left out in marked nodes: their range is between two separators that
 //! both begin with the prefix. A range grows only if a neighbour is unlinked, which removes the marks
-//! of the nodes that take over its range, or by a merge, which chooses the prefix again. Nodes at an
-//! end of their parent are not marked when they are split, because their fence is farther up.
+//! of the nodes that take over its range, or by a merge, which chooses the prefix again. A split does
+//! not mark a node at an end of its parent, because its fence is farther up.
 
 use std::cmp::Ordering as Order;
 

@@ -11,19 +11,23 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 
 /// Removes the marks of a node and of its first or last descendants, whose ranges are about to grow.
-/// The caller holds the latch of the parent.
-fn clear_marks(mut node: HeldNode<'_>, is_first: bool) -> Result<(), Restart> {
+/// The caller holds the latch of the parent. Each latch is held until the child is latched, so no
+/// split moves another node to the end meanwhile.
+fn clear_marks(node: HeldNode<'_>, is_first: bool) -> Result<(), Restart> {
+    fn latch(node: HeldNode<'_>) -> Result<LatchedNode<'_>, Restart> {
+        node.acquire(node.latch.version_now().ok_or(Restart)?)
+    }
+    let mut latched = latch(node)?;
     loop {
-        let mut latched = node.acquire(node.latch.version_now().ok_or(Restart)?)?;
         if latched.has_prefix_of_range() {
             latched.changed();
             latched.mark_prefix_of_range(false);
         }
-        if node.level() == 0 {
+        if latched.level() == 0 {
             return Ok(());
         }
         let place = if is_first { 0 } else { latched.count() - 1 };
-        node = latched.latched_child(place);
+        latched = latch(latched.latched_child(place))?;
     }
 }
 

@@ -206,6 +206,31 @@ fn splits_separate_groups_of_keys() {
     });
 }
 
+/// The last places of an inner node that was split have no separators any more. Searched keys have the
+/// largest possible heads.
+#[test]
+fn keys_above_all_separators_of_a_node_are_searched_in_its_last_child() {
+    with_limit(PART_SECONDS, |_| {
+        const GROUPS: u64 = 12;
+        let (me, index) = alone();
+        for number in 0..GROUPS * 2000 {
+            let key = pair(number % GROUPS, number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            insert(&index, &key, number).unwrap();
+        }
+        me.turn();
+        index.check();
+        for group in 0..GROUPS {
+            let end = pair(group, u64::MAX);
+            assert_eq!(get(&index, &end), None);
+            let (low, high) = (pair(group, 0), Bound::Included(&end[..]));
+            assert_eq!(entries(&index, Bound::Included(&low), high, true).len(), 2000);
+            assert!(insert(&index, &end, group).is_ok());
+            assert_eq!(get(&index, &end), Some(group));
+        }
+        index.check();
+    });
+}
+
 /// A leaf becomes empty, and a neighbour with a prefix takes over its range: keys without the prefix
 /// belong to the neighbour then.
 #[test]
