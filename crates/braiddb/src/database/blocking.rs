@@ -7,9 +7,11 @@ use super::error::{Error, Misuse, Result};
 use crate::sched;
 use crate::sync::thread::{self, Thread};
 
-/// Fails on a worker's thread, which a blocking call would stop.
+/// Fails on a worker's thread, which a blocking call would stop, and on a thread for which workers
+/// may wait.
 pub(super) fn refuse_on_worker() -> Result<()> {
-    if sched::on_worker() { Err(Error::Misuse(Misuse::WouldBlock)) } else { Ok(()) }
+    let blocks = sched::on_worker() || sched::refuses_waits();
+    if blocks { Err(Error::Misuse(Misuse::WouldBlock)) } else { Ok(()) }
 }
 
 /// Runs a future on the calling thread, which sleeps while it waits. It makes each operation of a

@@ -13,7 +13,7 @@ use super::error::{Error, Result};
 use super::handle::Database;
 use super::span::TransactionSpan;
 use crate::record::Records;
-use crate::sched::{contain, on_worker};
+use crate::sched::{contain, on_worker, refusing_waits};
 use crate::sync::takes_part;
 use crate::transaction::{AbortCause, Direction, Guest, GuestRead, ScanBounds};
 
@@ -87,9 +87,10 @@ impl Database {
     }
 }
 
-/// Runs code of the caller's types. A panic in it is an error of the read.
+/// Runs code of the caller's types. A panic in it is an error of the read. It must not wait for
+/// workers: they may wait until the guest has ended.
 fn user_part<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
-    contain(code).unwrap_or_else(|panic| Err(Error::Panicked(panic.message)))
+    contain(|| refusing_waits(code)).unwrap_or_else(|panic| Err(Error::Panicked(panic.message)))
 }
 
 /// Lets other tasks of the executor run first, once in a number of reads.

@@ -11,6 +11,7 @@
 //! Operations of a transaction run on its worker, and need no other poll unless they wait. So the
 //! probe of an operation begins when it waits for an event for the first time.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -22,6 +23,29 @@ use super::waiter::wake_polled;
 /// woken part several times before they return: tokio's `LocalSet` 61 times, smol's
 /// `LocalExecutor` 200 times.
 const MAX_POLLS: u32 = 1024;
+
+thread_local! {
+    /// True while this thread, which is no worker, must not wait for workers.
+    static REFUSES_WAITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs code of the caller's types that must not wait for workers, because they may wait for what
+/// this thread holds.
+pub(crate) fn refusing_waits<R>(code: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            REFUSES_WAITS.set(self.0);
+        }
+    }
+    let _restore = Restore(REFUSES_WAITS.replace(true));
+    code()
+}
+
+/// Returns whether this thread must not wait for workers.
+pub(crate) fn refuses_waits() -> bool {
+    REFUSES_WAITS.get()
+}
 
 /// The future would wait for the thread that polls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +103,13 @@ impl BlockingProbe {
     /// executor must poll again first, for which it has been woken.
     ///
     /// # Errors
-    /// `BlocksWorker` if the executor blocks a worker of the database.
+    /// `BlocksWorker` if the executor blocks a worker of the database, or if this thread must not wait
+    /// for one.
     #[inline]
     pub(crate) fn before_poll(&mut self, context: &Context<'_>) -> Poll<Result<(), BlocksWorker>> {
         local(|local| match local {
             Some(local) if !local.polls_task(context) => self.look(local, context),
+            None if refuses_waits() => Poll::Ready(Err(BlocksWorker)),
             _ => Poll::Ready(Ok(())),
         })
     }

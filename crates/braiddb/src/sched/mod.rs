@@ -46,7 +46,7 @@ mod wait_cause;
 mod waiter;
 mod worker;
 
-pub(crate) use blocking::{BlockingProbe, BlocksWorker};
+pub(crate) use blocking::{BlockingProbe, BlocksWorker, refuses_waits, refusing_waits};
 pub(crate) use boundary::{ContainedFuture, OperationResult, UserFailure, engine_code};
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};
 pub(crate) use driver::{Driver, Turn};

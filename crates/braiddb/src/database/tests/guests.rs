@@ -342,6 +342,51 @@ impl Value for Delicate {
     }
 }
 
+/// A value whose decoding waits for a worker.
+struct Waiting;
+
+/// The database that it waits for.
+static WAITED_FOR: std::sync::Mutex<Option<Database>> = std::sync::Mutex::new(None);
+
+impl Value for Waiting {
+    type Input = u64;
+    type Ref<'a> = u64;
+    type Owned = u64;
+    fn type_name() -> String {
+        "waiting".into()
+    }
+    fn encode(input: &u64) -> Result<EncodedValue<'_>, EncodeError> {
+        <u64 as Value>::encode(input)
+    }
+    fn decode(bytes: &[u8]) -> Result<u64, DecodeError> {
+        let db = WAITED_FOR.lock().unwrap();
+        let dropped = block_on(db.as_ref().unwrap().drop_table("other"));
+        assert!(matches!(dropped, Err(Error::Misuse(Misuse::WouldBlock))), "{dropped:?}");
+        <u64 as Value>::decode(bytes)
+    }
+    fn into_owned(read: u64) -> u64 {
+        read
+    }
+}
+
+/// To drop a table, a worker waits until all guests have ended.
+#[test]
+fn a_decoding_that_waits_for_a_worker_is_refused() {
+    with_limit(PART_SECONDS, |_| {
+        let (db, other) = open();
+        drop(other);
+        block_on(db.rename_table("records", "other")).unwrap();
+        let table: Table<u64, Waiting> = block_on(db.create_table("waiting")).unwrap();
+        block_on(db.put(&table, &1, &10)).unwrap();
+        *WAITED_FOR.lock().unwrap() = Some(db.clone());
+        let read = || assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(10));
+        assert!(!uses_worker(&db, read));
+        *WAITED_FOR.lock().unwrap() = None;
+        block_on(db.drop_table("other")).unwrap();
+        db.close().unwrap();
+    });
+}
+
 #[test]
 fn failures_in_the_callers_code_free_the_place() {
     with_limit(PART_SECONDS, |_| {

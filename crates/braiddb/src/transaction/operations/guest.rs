@@ -15,11 +15,13 @@
 //!   all that begin after it ends.
 //! - *The absence of one record.* Every record committed before `tail` had its entry in the index,
 //!   and the index has none. So the record did not exist at `tail`, or its deletion was durable
-//!   before its entry was removed. The read is placed at `tail`.
-//! - *A range* is read as of `tail`. A worker takes over if a newest version was not committed before
-//!   `tail`. Otherwise the newest version is the one that a transaction with begin stamp `tail`
-//!   sees. Entries of records that such a transaction sees are not removed, because the horizon
-//!   includes the guest.
+//!   before its entry was removed. The read is placed at `tail`, or after that deletion.
+//! - *A range*: a worker takes over if a newest version was not committed before `tail`, so no
+//!   record of the range was inserted or updated later. A record that was deleted after `tail` may be
+//!   absent, if a collector that missed the guest has removed its entry. Let `end` be the largest tail
+//!   that such a collector used, or `tail`. The read is placed at `end`: each write that was drawn
+//!   before `end` is visible to loads after the guest's fence, and each removed deletion is durable
+//!   and earlier than `end`.
 //!
 //! A table that is dropped during the read is left to a worker, because its records disappear
 //! before its handles do. A caller that was informed of a commit sees it: the version was stamped or
