@@ -65,6 +65,7 @@ fn count(keep: Option<&Path>) -> Result<Vec<Costs>> {
     ensure!(!cfg!(debug_assertions), "build with optimisations: use `cargo costs`");
     let directory = tempfile::tempdir()?;
     let directory = keep.unwrap_or(directory.path());
+    std::fs::create_dir_all(directory)?;
     let output = directory.join("counts");
     let status = Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--instr-atstart=no", "--cache-sim=yes"])
