@@ -16,6 +16,7 @@ use crossbeam_utils::CachePadded;
 
 use super::{CURRENT, Domain, OperationGuard};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
 use crate::sync::takes_part;
 
 /// Maximum number of guests at the same time.

@@ -414,7 +414,7 @@ fn failures_in_the_callers_code_free_the_place() {
 }
 
 #[test]
-fn a_panic_of_the_engine_in_a_guest_stops_the_engine() {
+fn the_engine_fails_if_it_panics_in_a_guest() {
     for point in [PanicPoint::Read, PanicPoint::Scan] {
         with_limit(PART_SECONDS, move |_| {
             let (db, table) = open();
