@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use braiddb::changes::{ChangeToken, ChangeTransaction, ChangesFrom, TokenError};
-use braiddb::{ChangesError, Database, Error, Options, Table, TableOptions};
+use braiddb::{ChangesError, Database, Durability, Error, Options, Table, TableOptions};
 use pollster::block_on;
 
 use crate::common::{Watched, with_limit};
@@ -88,6 +88,30 @@ fn tokens_of_other_databases_are_errors() {
         other.close().unwrap();
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         assert!(matches!(db.past_changes(None), Err(Error::Misuse(_))));
+        db.close().unwrap();
+    });
+}
+
+/// The log is read up to the state whose tables are known, also if it is not durable yet.
+#[test]
+fn relaxed_transactions_are_found_with_the_names_of_their_tables() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::default().workers(2).durability(Durability::Relaxed);
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let mut token = None;
+        for round in 0..20 {
+            let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
+            block_on(db.put(&table, &1, &round)).unwrap();
+            block_on(db.rename_table("t", "renamed")).unwrap();
+            block_on(db.put(&table, &2, &round)).unwrap();
+            block_on(db.drop_table("renamed")).unwrap();
+            let found = past(&db, token);
+            let names: Vec<_> = found.iter().map(|one| &*one.changes[0].table).collect();
+            assert_eq!(names, ["t", "t", "t", "renamed", "renamed"]);
+            assert_eq!(found[1].changes[0].value, round.to_le_bytes());
+            token = found[4].token;
+        }
         db.close().unwrap();
     });
 }

@@ -13,6 +13,7 @@ use crate::database::error::{BusyWith, ChangesError, Error, Misuse, Result};
 use crate::database::handle::Database;
 use crate::log::{Block, BlockKind, LogError, LogFiles, Lsn};
 use crate::rid::CATALOG;
+use crate::transaction::WorkerTransactions;
 
 /// Blocks read at a time.
 const BLOCKS: usize = 64;
@@ -69,7 +70,15 @@ impl Database {
         let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
         let now = self.transaction().read_only(true).run(async |tx| tx.tables().await);
         let now = block_on(now)?;
-        let until = engine.log.readable_until().min(Lsn(now.commit_lsn));
+        let mut until = Lsn(now.commit_lsn);
+        if engine.read_only {
+            until = until.min(engine.log.readable_until());
+        } else {
+            // The tables are known as of `until`, so exactly the log before it is read.
+            let last = Lsn(until.0 - 1);
+            let wait = async move || WorkerTransactions::current().wait_durable(last).await;
+            block_on(self.on_worker(wait))?;
+        }
         let token = match from {
             Some(token) => check(&files, token, until)?,
             None => {
