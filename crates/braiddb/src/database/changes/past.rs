@@ -156,6 +156,10 @@ impl PastChanges {
             let (blocks, end) = self.blocks(at, BLOCKS)?;
             for block in blocks {
                 match block.kind {
+                    // The iterator omits this transaction, because its beginning may be gone.
+                    BlockKind::Part { first_part: first }
+                    | BlockKind::Commit { first_part: Some(first) }
+                        if first < self.token.resume => {}
                     BlockKind::Part { first_part } => {
                         add_rows(&block, of_parts.entry(first_part).or_default())?;
                     }
@@ -277,5 +281,50 @@ impl Iterator for PastChanges {
 impl std::fmt::Debug for PastChanges {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PastChanges(at {}, until {})", self.position, self.until)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::common::{Watched, with_limit};
+    use crate::database::{Options, Table, Transaction};
+
+    fn open(directory: &tempfile::TempDir) -> (Database, Table<u64, [u8]>) {
+        let options = Options::default().workers(2);
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let table = block_on(db.create_table("t")).unwrap();
+        (db, table)
+    }
+
+    /// Writes so much that it is logged in parts.
+    async fn write_much(tx: &Transaction, table: &Table<u64, [u8]>) -> Result<()> {
+        for key in 0..40 {
+            tx.put(table, &key, &[7; 1 << 20]).await?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn changes_to_tables_in_omitted_transactions_are_not_undone() {
+        with_limit(300, |_| {
+            let directory = tempfile::tempdir().unwrap();
+            let (db, table) = open(&directory);
+            let large = db.run_blocking(async move |tx| {
+                write_much(tx, &table).await?;
+                tx.create_table("new").await
+            });
+            let new: Table<u64, u64> = large.unwrap();
+            block_on(db.put(&new, &1, &1)).unwrap();
+            let (blocks, _) = db.log_blocks(0, usize::MAX).unwrap();
+            let second = blocks.iter().filter(|block| block.kind == "part").nth(1).unwrap().lsn;
+            let database = db.shared.engine.log.files().unwrap().database();
+            let (resume, given) = (Lsn(second), Lsn(second - 1));
+            let token = ChangeToken { database, resume, given, sum: 0 };
+            let past: Vec<_> = db.past_changes(Some(token)).unwrap().map(Result::unwrap).collect();
+            assert_eq!(past.len(), 1);
+            assert_eq!(&*past[0].changes[0].table, "new");
+            db.close().unwrap();
+        });
     }
 }
