@@ -14,7 +14,7 @@ use crate::any_table::AnyTable;
 use crate::arguments::Changes;
 use crate::codec::{append_json, to_hex};
 use crate::output::{Output, escaped};
-use crate::store::{StoreArguments, existing_table, once_free};
+use crate::store::{StoreArguments, existing_table};
 
 /// Time between two looks at the log with `--follow`.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ fn print_new(
             return Err(Error::TableNotFound(name.clone()).into());
         }
     }
-    let past = once_free(|| db.past_changes(*token)).map_err(without_snapshot)?;
+    let past = db.past_changes(*token).map_err(without_snapshot)?;
     for transaction in past {
         if left == 0 {
             break;

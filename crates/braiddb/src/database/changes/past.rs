@@ -9,9 +9,9 @@ use super::parts::OpenParts;
 use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
 use super::token::{ChangeToken, TokenError};
 use crate::database::blocking::{block_on, refuse_on_worker};
-use crate::database::error::{BusyWith, ChangesError, Error, Misuse, Result};
+use crate::database::error::{ChangesError, Error, Misuse, Result};
 use crate::database::handle::Database;
-use crate::log::{Block, BlockKind, LogError, LogFiles, Lsn};
+use crate::log::{Block, BlockKind, LogError, LogFiles, LogFreed, Lsn};
 use crate::rid::CATALOG;
 use crate::transaction::WorkerTransactions;
 
@@ -61,9 +61,9 @@ impl Database {
     /// [`ChangesError::LogGone`](crate::ChangesError) if the log that it needs was freed;
     /// [`ChangesError::Token`](crate::ChangesError) if the token is not valid for this database;
     /// [`Error::Options`] if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if
-    /// called within a transaction; [`BusyWith::Checkpoint`](crate::BusyWith), because a checkpoint
-    /// may free the log; [`Error::Closed`], [`Error::Failed`], [`Error::Io`]. The iterator ends
-    /// after an error.
+    /// called within a transaction; [`Error::Outdated`] if the database is read-only and the writer
+    /// has reused a file of the log; [`Error::Closed`], [`Error::Failed`], [`Error::Io`]. The
+    /// iterator fails in the same way, and ends after an error.
     pub fn past_changes(&self, from: Option<ChangeToken>) -> Result<PastChanges> {
         refuse_on_worker()?;
         let engine = &self.shared.engine;
@@ -80,7 +80,7 @@ impl Database {
             block_on(self.on_worker(wait))?;
         }
         let token = match from {
-            Some(token) => check(&files, token, until)?,
+            Some(token) => check(self, &files, token, until)?,
             None => {
                 let resume = files.first_block(engine.checkpoints.newest());
                 let (database, given) = (files.database(), Lsn(resume.0.saturating_sub(1)));
@@ -103,7 +103,8 @@ impl Database {
 }
 
 /// Checks a token against the log up to `until`.
-fn check(files: &LogFiles, token: ChangeToken, until: Lsn) -> Result<ChangeToken> {
+fn check(db: &Database, files: &LogFiles, token: ChangeToken, until: Lsn) -> Result<ChangeToken> {
+    let _usable = db.shared.engine.use_files().ok_or_else(|| db.ended())?;
     if token.database != files.database() {
         return Err(TokenError::OtherDatabase.into());
     }
@@ -114,12 +115,18 @@ fn check(files: &LogFiles, token: ChangeToken, until: Lsn) -> Result<ChangeToken
         return Err(ChangesError::LogGone { oldest: files.oldest().0 }.into());
     }
     // Without a checksum, the start of the next block is checked when it is read.
-    if token.sum != 0 && token.given >= files.oldest() {
-        let other = TokenError::OtherLog { token: token.given.0 };
+    // Nothing is freed during the read; an earlier part of the log cannot be checked.
+    if token.sum != 0
+        && let Ok(_held) = files.hold(token.given, u64::MAX)
+    {
         match files.blocks(token.given, until, 1) {
             Ok((blocks, _)) if blocks.first().is_some_and(|block| block.sum == token.sum) => {}
             Err(error) if !error.is_corrupt() => return Err(error.into()),
-            _ => return Err(other.into()),
+            _ => {
+                // The writer in another process may have reused the segment.
+                files.check_current()?;
+                return Err(TokenError::OtherLog { token: token.given.0 }.into());
+            }
         }
     }
     Ok(token)
@@ -131,19 +138,20 @@ impl PastChanges {
         let engine = &self.db.shared.engine;
         let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
         let _usable = engine.use_files().ok_or_else(|| self.db.ended())?;
-        // Blocks checkpoints, so that nothing is freed during the read.
-        let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
+        // Nothing is freed during the read, also by a checkpoint.
+        let _held = files.hold(from, u64::MAX).map_err(gone)?;
         files.blocks(from, self.until, most).map_err(|error| self.explain(&files, from, error))
     }
 
     fn explain(&self, files: &LogFiles, from: Lsn, error: LogError) -> Error {
-        // A writer may have freed or reused the segment in the meantime.
-        if from < files.oldest() {
-            return ChangesError::LogGone { oldest: files.oldest().0 }.into();
+        if !error.is_corrupt() {
+            return error.into();
         }
-        match error.is_corrupt() && from == self.token.resume {
-            true => TokenError::NotInLog { token: from.0 }.into(),
-            false => error.into(),
+        // The writer in another process may have reused the segment.
+        match files.check_current() {
+            Err(outdated) => outdated.into(),
+            Ok(()) if from == self.token.resume => TokenError::NotInLog { token: from.0 }.into(),
+            Ok(()) => error.into(),
         }
     }
 
@@ -254,6 +262,10 @@ impl PastChanges {
     }
 }
 
+fn gone(LogFreed { oldest }: LogFreed) -> Error {
+    ChangesError::LogGone { oldest: oldest.0 }.into()
+}
+
 /// Returns the change that reports an event.
 fn event_change(event: TableEvent) -> Change {
     let (KnownTable { id, name, .. }, kind) = match event {
@@ -272,7 +284,7 @@ impl Iterator for PastChanges {
         if self.has_failed {
             return None;
         }
-        let next = self.advance();
+        let next = refuse_on_worker().and_then(|()| self.advance());
         self.has_failed = next.is_err();
         next.transpose()
     }
@@ -324,6 +336,42 @@ mod tests {
             let past: Vec<_> = db.past_changes(Some(token)).unwrap().map(Result::unwrap).collect();
             assert_eq!(past.len(), 1);
             assert_eq!(&*past[0].changes[0].table, "new");
+            db.close().unwrap();
+        });
+    }
+    #[test]
+    fn checkpoints_and_other_readers_do_not_interrupt_the_iterator() {
+        with_limit(300, |_| {
+            let directory = tempfile::tempdir().unwrap();
+            let (db, table) = open(&directory);
+            for key in 0..300 {
+                block_on(db.put(&table, &key, b"value")).unwrap();
+            }
+            let (mut one, mut other) =
+                (db.past_changes(None).unwrap(), db.past_changes(None).unwrap());
+            let step = |past: &mut PastChanges| _ = past.next().unwrap().unwrap();
+            (0..100).for_each(|_| step(&mut one));
+            block_on(db.checkpoint()).unwrap();
+            step(&mut other);
+            // As during a backup.
+            let blocked = db.shared.engine.checkpoints.block().unwrap();
+            (0..201).for_each(|_| step(&mut one));
+            (0..300).for_each(|_| step(&mut other));
+            assert!(one.next().is_none() && other.next().is_none());
+            drop(blocked);
+            db.close().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_iterator_is_refused_within_a_transaction() {
+        with_limit(300, |_| {
+            let directory = tempfile::tempdir().unwrap();
+            let (db, _) = open(&directory);
+            let past = crate::sync::Mutex::new(db.past_changes(None).unwrap());
+            let next = db.run_blocking(async move |_| Ok(past.lock().next().unwrap().err()));
+            let error = next.unwrap().expect("a worker must not block");
+            assert!(matches!(error, Error::Misuse(Misuse::WouldBlock)), "{error}");
             db.close().unwrap();
         });
     }
