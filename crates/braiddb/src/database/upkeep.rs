@@ -410,7 +410,7 @@ impl Database {
         let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let first = files.first_block(engine.checkpoints.newest());
         let until = engine.log.readable_until();
-        let blocks = files.blocks(first.max(Lsn(from)), until, most);
+        let blocks = files.blocks(first.max(Lsn(from)), until, most, u64::MAX);
         if blocks.is_err() {
             // As in a check: a reused segment is not damage.
             files.check_current()?;

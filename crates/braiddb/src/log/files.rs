@@ -12,6 +12,7 @@ use crate::io::{AlignedBuffer, File, OpenMode};
 use crate::sync::atomic::{Ordering, fence};
 
 const BLOCKS_PER_READ: usize = 4096;
+const MAX_BYTES_PER_READ: u64 = 16 << 20;
 
 /// The directory of an open log.
 #[derive(Clone, Debug)]
@@ -175,7 +176,7 @@ impl LogFiles {
     }
 
     /// Returns up to `most` blocks from `from`, where a block starts, to `until`, which is durable,
-    /// and the position after them.
+    /// and the position after them. Ends with the block that reaches `max_bytes`.
     ///
     /// # Errors
     /// Errors of the operating system; `Corrupt` at the first position without an intact block.
@@ -184,10 +185,11 @@ impl LogFiles {
         from: Lsn,
         until: Lsn,
         most: usize,
+        max_bytes: u64,
     ) -> Result<(Vec<Block>, Lsn), LogError> {
         let mut window = LogWindow::new(self.0.clone());
         let (mut at, mut blocks) = (from, Vec::new());
-        while at < until && blocks.len() < most {
+        while at < until && blocks.len() < most && at.0 - from.0 < max_bytes {
             let Some(block) = window.block(at)? else {
                 let reason = "no intact block is here, but the log continues";
                 return Err(LogError::corrupt(self.0.place(at), at, reason));
@@ -217,7 +219,7 @@ impl LogFiles {
     pub(crate) fn check_blocks(&self, checkpoint: Lsn, until: Lsn) -> Result<u64, LogError> {
         let (mut at, mut count) = (self.first_block(checkpoint), 0);
         while at < until {
-            let (blocks, end) = self.blocks(at, until, BLOCKS_PER_READ)?;
+            let (blocks, end) = self.blocks(at, until, BLOCKS_PER_READ, MAX_BYTES_PER_READ)?;
             (at, count) = (end, count + blocks.len() as u64);
         }
         Ok(count)

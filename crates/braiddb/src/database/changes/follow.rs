@@ -64,11 +64,11 @@ pub(super) struct FollowResult {
 }
 
 /// A record of a transaction, kept until the transaction's changes to tables are known.
-struct PendingRecord {
-    table: u32,
-    kind: ChangeKind,
-    key: Vec<u8>,
-    stored: Vec<u8>,
+pub(super) struct PendingRecord {
+    pub(super) table: u32,
+    pub(super) kind: ChangeKind,
+    pub(super) key: Vec<u8>,
+    pub(super) stored: Vec<u8>,
 }
 
 impl Follower {

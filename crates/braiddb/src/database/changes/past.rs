@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::follow::{add_rows, change_kind, split_value};
+use super::follow::{PendingRecord, add_rows, change_kind, split_value};
 use super::item::{Change, ChangeKind, ChangeTransaction};
 use super::parts::OpenParts;
 use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
@@ -15,8 +15,9 @@ use crate::log::{Block, BlockKind, LogError, LogFiles, LogFreed, Lsn};
 use crate::rid::CATALOG;
 use crate::transaction::WorkerTransactions;
 
-/// Blocks read at a time.
+/// Blocks read at a time, and the bytes of log after which fewer are read.
 const BLOCKS: usize = 64;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// Committed transactions of the log, oldest first. [`Database::past_changes`] returns it.
 pub struct PastChanges {
@@ -119,7 +120,7 @@ fn check(db: &Database, files: &LogFiles, token: ChangeToken, until: Lsn) -> Res
     if token.sum != 0
         && let Ok(_held) = files.hold(token.given, u64::MAX)
     {
-        match files.blocks(token.given, until, 1) {
+        match files.blocks(token.given, until, 1, MAX_BYTES) {
             Ok((blocks, _)) if blocks.first().is_some_and(|block| block.sum == token.sum) => {}
             Err(error) if !error.is_corrupt() => return Err(error.into()),
             _ => {
@@ -140,7 +141,9 @@ impl PastChanges {
         let _usable = engine.use_files().ok_or_else(|| self.db.ended())?;
         // Nothing is freed during the read, also by a checkpoint.
         let _held = files.hold(from, u64::MAX).map_err(gone)?;
-        files.blocks(from, self.until, most).map_err(|error| self.explain(&files, from, error))
+        files
+            .blocks(from, self.until, most, MAX_BYTES)
+            .map_err(|error| self.explain(&files, from, error))
     }
 
     fn explain(&self, files: &LogFiles, from: Lsn, error: LogError) -> Error {
@@ -222,36 +225,30 @@ impl PastChanges {
         commit: &Block,
         parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
     ) -> Result<Option<ChangeTransaction>> {
-        let (mut rows, mut changes) = (CatalogRows::default(), Vec::new());
-        let mut blocks = Vec::new();
+        let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
         if let Some((first, parts)) = parts {
             if parts.first().is_none_or(|(start, _)| *start != first) {
                 // Its beginning was freed.
                 return Ok(None);
             }
             for (start, _) in parts {
-                blocks.extend(self.blocks(start, 1)?.0);
+                for part in self.blocks(start, 1)?.0 {
+                    self.take_records(&part, &mut rows, &mut records)?;
+                }
             }
         }
-        blocks.push(commit.clone());
-        for block in &blocks {
-            add_rows(block, &mut rows)?;
-        }
+        self.take_records(commit, &mut rows, &mut records)?;
+        let mut changes = Vec::with_capacity(records.len());
         for event in rows.into_events() {
             self.tables.apply(&event);
             changes.push(event_change(event));
         }
-        for (_, record) in blocks.iter().flat_map(Block::records) {
-            let Some(known) = self.tables.get(record.table.0) else { continue };
-            if record.table == CATALOG {
-                continue;
-            }
-            let (table, table_id, kind) = (known.name.clone(), known.id, change_kind(record.kind));
-            let split = split_value(known, &kind, record.value.to_vec());
-            let (expires_at, value) = split.ok_or_else(|| {
+        for PendingRecord { table, kind, key, stored } in records {
+            let Some(known) = self.tables.get(table) else { continue };
+            let (table, table_id) = (known.name.clone(), known.id);
+            let (expires_at, value) = split_value(known, &kind, stored).ok_or_else(|| {
                 crate::types::DecodeError::new("a record of an expiring table with its time")
             })?;
-            let key = record.key.to_vec();
             changes.push(Change { table, table_id, kind, key, value, expires_at });
         }
         let resume = self.open.needed_from(commit.end);
@@ -259,6 +256,24 @@ impl PastChanges {
         let (commit_lsn, token) = (commit.lsn.0, Some(token));
         let given = ChangeTransaction { commit_lsn, snapshot: false, changes, token };
         Ok((!given.changes.is_empty()).then_some(given))
+    }
+
+    /// Takes the catalog rows of a block, and its records of tables.
+    fn take_records(
+        &self,
+        block: &Block,
+        rows: &mut CatalogRows,
+        records: &mut Vec<PendingRecord>,
+    ) -> Result<()> {
+        add_rows(block, rows)?;
+        for (_, record) in block.records().filter(|(_, record)| record.table != CATALOG) {
+            let table = record.table.0;
+            if self.tables.get(table).is_some() || rows.has_made(table) {
+                let (key, stored) = (record.key.to_vec(), record.value.to_vec());
+                records.push(PendingRecord { table, kind: change_kind(record.kind), key, stored });
+            }
+        }
+        Ok(())
     }
 }
 
