@@ -6,7 +6,7 @@
 //! which transactions are being logged in parts. Once it has read everything logged before the
 //! sample, open parts older than the first parts in the sample will never commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::log::Lsn;
 
@@ -18,6 +18,8 @@ pub(super) struct OpenParts {
     from: Lsn,
     /// Start and end of each part, by the first part of its transaction.
     open: BTreeMap<Lsn, Vec<(Lsn, Lsn)>>,
+    /// First parts of transactions that never commit.
+    aborted: BTreeSet<Lsn>,
     sample: Option<BoundSample>,
 }
 
@@ -32,13 +34,18 @@ pub(super) struct BoundSample {
 impl OpenParts {
     /// Creates the state of a feed that follows the log from `from`, the position in its token.
     pub(super) fn new(from: Lsn) -> Self {
-        Self { from, open: BTreeMap::new(), sample: None }
+        Self { from, open: BTreeMap::new(), aborted: BTreeSet::new(), sample: None }
+    }
+
+    /// Ignores the parts of transactions that never commit, given by their first parts.
+    pub(super) fn ignore(&mut self, aborted: BTreeSet<Lsn>) {
+        self.aborted = aborted;
     }
 
     /// Adds a part with its start and end. The transaction's first part is at `first`.
     pub(super) fn meet_part(&mut self, first: Lsn, part: (Lsn, Lsn)) {
         // A later part of an aborted transaction; the log before `from` may not be held.
-        if first >= self.from {
+        if first >= self.from && !self.aborted.contains(&first) {
             self.open.entry(first).or_default().push(part);
         }
     }

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::follow::{PendingRecord, add_rows, change_kind, split_value};
+use super::follow::{PendingRecord, add_rows, change_kind, sample, split_value};
 use super::item::{Change, ChangeKind, ChangeTransaction};
-use super::parts::OpenParts;
+use super::parts::{BoundSample, OpenParts};
 use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
 use super::token::{ChangeToken, TokenError};
 use crate::database::blocking::{block_on, refuse_on_worker};
@@ -20,6 +20,9 @@ const BLOCKS: usize = 64;
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Committed transactions of the log, oldest first. [`Database::past_changes`] returns it.
+///
+/// Tokens do not pass the beginning of a large transaction that may still commit. In a read-only
+/// database, that includes large transactions that were aborted.
 pub struct PastChanges {
     db: Database,
     /// Where the iterator started.
@@ -69,6 +72,8 @@ impl Database {
         refuse_on_worker()?;
         let engine = &self.shared.engine;
         let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
+        // Taken first, so that the log is read to the sample's tail or beyond.
+        let sample = sample(engine);
         let now = self.transaction().read_only(true).run(async |tx| tx.tables().await);
         let now = block_on(now)?;
         let mut until = Lsn(now.commit_lsn);
@@ -98,7 +103,7 @@ impl Database {
             tables: KnownTables::new(&now.value),
             has_failed: false,
         };
-        past.undo_catalog()?;
+        past.undo_catalog(sample)?;
         Ok(past)
     }
 }
@@ -159,8 +164,8 @@ impl PastChanges {
     }
 
     /// Turns the current tables into those at the start, by undoing the later changes of the
-    /// catalog.
-    fn undo_catalog(&mut self) -> Result<()> {
+    /// catalog. Also finds the parts of transactions that never commit, so that tokens pass them.
+    fn undo_catalog(&mut self, sample: BoundSample) -> Result<()> {
         let (mut at, mut events) = (self.position, Vec::new());
         let mut of_parts: BTreeMap<Lsn, CatalogRows> = BTreeMap::new();
         while at < self.until {
@@ -188,6 +193,11 @@ impl PastChanges {
             at = end;
         }
         events.iter().rev().for_each(|event| self.tables.take_back(event));
+        // In a read-only database, the writer in another process may still commit them.
+        if !self.db.shared.engine.read_only && self.until >= sample.tail {
+            let aborted = of_parts.into_keys().filter(|first| *first < sample.bound);
+            self.open.ignore(aborted.collect());
+        }
         Ok(())
     }
 
