@@ -308,15 +308,13 @@ impl Transaction {
             let (table, stored) = (name.to_owned(), description.types());
             return Err(Error::Misuse(Misuse::TableType { table, stored, requested, advice }));
         }
-        let is_current = description.value_type == value_type && !description.shapes.is_empty();
-        // A read-only transaction leaves this update to a later transaction that can write. So does a
-        // full disk, unless the type changed: the structure alone is not worth a failed opening.
-        let is_optional = description.value_type == value_type;
-        let log_files = || self.engine().log.files();
-        let is_full = || log_files().is_some_and(|files| files.is_nearly_full());
-        if !is_current
+        // A full disk leaves an update of the structure alone to a later transaction, because that is
+        // not worth a failed opening. So does a read-only transaction, for every update.
+        let is_full = || self.engine().log.files().is_some_and(|files| files.is_nearly_full());
+        let has_same_type = description.value_type == value_type;
+        let is_due = !has_same_type || description.shapes.is_empty() && !is_full();
+        if is_due
             && !self.core().is_read_only()
-            && !(is_optional && is_full())
             && description.update_values(value_type, V::shape())
         {
             let row = description.encode();
