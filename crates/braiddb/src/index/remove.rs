@@ -11,8 +11,8 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 
 /// Removes the marks of a node and of its first or last descendants, whose ranges are about to grow.
-/// The caller holds the latch of the parent. Each latch is held until the child is latched, so no
-/// split moves another node to the end meanwhile.
+/// The caller holds the latch of the parent. A node stays latched until its child is latched:
+/// otherwise a split could move the child away from the end.
 fn clear_marks(node: HeldNode<'_>, is_first: bool) -> Result<(), Restart> {
     fn latch(node: HeldNode<'_>) -> Result<LatchedNode<'_>, Restart> {
         node.acquire(node.latch.version_now().ok_or(Restart)?)

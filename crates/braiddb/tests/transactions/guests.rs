@@ -1,5 +1,5 @@
-//! Reads on the threads of callers, while threads come and go, beside writers, deletions, garbage collection,
-//! eviction, dropped tables and the end of the database.
+//! Reads on threads of callers that come and go. Meanwhile others write, delete, drop tables and close
+//! the database, and the engine collects garbage and evicts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
