@@ -5,22 +5,18 @@
 //! when it first meets them, and reads only these again at the transaction's commit. Memory thus
 //! holds one transaction, the positions of the parts of open transactions, and a window of the log.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::item::{Change, ChangeKind, ChangeTransaction};
+use super::item::{Change, ChangeTransaction};
 use super::parts::{BoundSample, OpenParts};
+use super::pending::{PendingTransaction, TableHistory};
 use super::table_selection::TableSelection;
-use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
+use super::tables::KnownTables;
 use super::token::{ChangeToken, TokenError, check_in_log};
-use crate::database::expiry::moment;
 use crate::database::run::read_on_worker;
 use crate::database::{ChangesError, Error, Result};
-use crate::log::{Block, BlockFollower, BlockKind, LogHold, Lsn, RecordKind, RecordView};
+use crate::log::{Block, BlockFollower, BlockKind, LogHold, Lsn};
 use crate::planted::{Bug, is_planted};
-use crate::record::{EXPIRY_BYTES, split_expiry};
-use crate::rid::CATALOG;
 use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
@@ -61,14 +57,6 @@ pub(super) struct FollowResult {
     pub(super) position: Lsn,
     /// True if more of the log was already durable.
     pub(super) more: bool,
-}
-
-/// A record of a transaction, kept until the transaction's changes to tables are known.
-pub(super) struct PendingRecord {
-    pub(super) table: u32,
-    pub(super) kind: ChangeKind,
-    pub(super) key: Vec<u8>,
-    pub(super) stored: Vec<u8>,
 }
 
 impl Follower {
@@ -116,31 +104,16 @@ impl Follower {
             check_in_log(&files, &self.token).await?;
         }
         let mut tables = KnownTables::new(&tables);
-        let (position, mut events) = (self.position, Vec::new());
-        let mut of_parts: BTreeMap<Lsn, CatalogRows> = BTreeMap::new();
+        let (position, mut history) = (self.position, TableHistory::new(self.token.given));
         let mut count = 0_usize;
         while self.position < now {
-            let block = self.next_block(now).await?;
-            match block.kind {
-                BlockKind::Part { first_part } => {
-                    add_rows(&block, of_parts.entry(first_part).or_default())?;
-                }
-                BlockKind::Commit { first_part } => {
-                    let parts = first_part.and_then(|first| of_parts.remove(&first));
-                    let mut rows = parts.unwrap_or_default();
-                    if block.lsn > self.token.given {
-                        add_rows(&block, &mut rows)?;
-                        events.extend(rows.into_events());
-                    }
-                }
-                BlockKind::Moved | BlockKind::Skip => {}
-            }
+            history.add(&self.next_block(now).await?)?;
             count += 1;
             if count.is_multiple_of(TURN) {
                 sched::yield_now(WaitCause::Memory).await;
             }
         }
-        events.iter().rev().for_each(|event| tables.take_back(event));
+        _ = history.take_back(&mut tables);
         (self.position, self.tables) = (position, tables);
         Ok(())
     }
@@ -251,51 +224,24 @@ impl Follower {
         commit: &Block,
         parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
     ) -> Result<Option<ChangeTransaction>> {
-        let (rows, records) = self.collect(commit, parts).await?;
-        let mut changes = Vec::with_capacity(records.len());
-        for event in rows.into_events() {
-            self.tables.apply(&event);
-            changes.extend(self.event_change(event));
-        }
-        for PendingRecord { table, kind, key, stored } in records {
-            let Some(known) = self.tables.get(table) else { continue };
-            if !self.selection.has(known.id, &known.name) {
-                continue;
-            }
-            let (table, table_id) = (known.name.clone(), known.id);
-            let (expires_at, value) = value_of(known, &kind, stored, commit.lsn)?;
-            changes.push(Change { table, table_id, kind, key, value, expires_at });
-        }
-        let resume = self.open.needed_from(commit.end);
-        let token = ChangeToken { resume, given: commit.lsn, sum: commit.sum, ..self.token };
-        let (commit_lsn, token) = (commit.lsn.0, Some(token));
-        let given = ChangeTransaction { commit_lsn, snapshot: false, changes, token };
-        Ok((!given.changes.is_empty()).then_some(given))
-    }
-
-    fn event_change(&self, event: TableEvent) -> Option<Change> {
-        let (table, kind) = match event {
-            TableEvent::Created(table) => (table, ChangeKind::TableCreated),
-            TableEvent::Published(table) => (table, ChangeKind::TablePublished),
-            TableEvent::Dropped(table) => (table, ChangeKind::TableDropped),
-            TableEvent::Renamed(table, to) => (table, ChangeKind::TableRenamed { to }),
+        let pending = self.collect(commit, parts).await?;
+        let damaged = |reason| {
+            let store = WorkerTransactions::current().engine().log.cold_store();
+            let store = store.expect("a log that was read has files");
+            OperationError::storage(store.damaged(commit.lsn, reason)).into()
         };
-        let mut is_selected = self.selection.has(table.id, &table.name);
-        if let ChangeKind::TableRenamed { to } = &kind {
-            is_selected |= self.selection.has(table.id, to);
-        }
-        let KnownTable { id, name, .. } = table;
-        is_selected.then(|| Change::of_table(name, id, kind))
+        let token = ChangeToken { resume: self.open.needed_from(commit.end), ..self.token };
+        pending.into_transaction(commit, token, &mut self.tables, &self.selection, damaged)
     }
 
-    /// Collects the catalog rows of a transaction, and its records of tables that may belong to the
-    /// feed. `parts` contains the position of the first part, and the parts met so far.
+    /// Collects what a transaction wrote. `parts` contains the position of the first part, and the
+    /// parts met so far.
     async fn collect(
         &mut self,
         commit: &Block,
         parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
-    ) -> Result<(CatalogRows, Vec<PendingRecord>)> {
-        let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
+    ) -> Result<PendingTransaction> {
+        let mut pending = PendingTransaction::default();
         if let Some((first, parts)) = parts {
             if parts.first().is_none_or(|(start, _)| *start != first) {
                 // A valid token of this log never lies between the parts of a transaction that it
@@ -312,54 +258,12 @@ impl Follower {
                     return Err(self.gone());
                 }
                 let part = part.map_err(OperationError::storage)?;
-                self.take_records(&part, &mut rows, &mut records)?;
+                pending.add(&part, &self.tables, &self.selection)?;
             }
         }
-        self.take_records(commit, &mut rows, &mut records)?;
-        Ok((rows, records))
+        pending.add(commit, &self.tables, &self.selection)?;
+        Ok(pending)
     }
-
-    fn take_records(
-        &self,
-        block: &Block,
-        rows: &mut CatalogRows,
-        records: &mut Vec<PendingRecord>,
-    ) -> Result<()> {
-        for (_, record) in block.records() {
-            let RecordView { table, kind, key, value, .. } = record;
-            if table == CATALOG {
-                rows.add(kind, key, value)?;
-                continue;
-            }
-            // A table's row is logged before its creator's writes to the table.
-            let is_selected = match self.tables.get(table.0) {
-                Some(known) => self.selection.has(known.id, &known.name),
-                None => rows.has_made(table.0),
-            };
-            if is_selected {
-                let kind = change_kind(kind);
-                let (key, stored) = (key.to_vec(), value.to_vec());
-                records.push(PendingRecord { table: table.0, kind, key, stored });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the kind of change that a record in the log is.
-pub(super) fn change_kind(kind: RecordKind) -> ChangeKind {
-    match kind {
-        RecordKind::Insert => ChangeKind::Insert,
-        RecordKind::Update => ChangeKind::Update,
-        RecordKind::PutByKey => ChangeKind::Put,
-        RecordKind::Delete | RecordKind::DeleteByKey => ChangeKind::Delete,
-    }
-}
-
-/// Adds the catalog rows of a block.
-pub(super) fn add_rows(block: &Block, rows: &mut CatalogRows) -> Result<()> {
-    let mut of_catalog = block.records().filter(|(_, record)| record.table == CATALOG);
-    Ok(of_catalog.try_for_each(|(_, record)| rows.add(record.kind, record.key, record.value))?)
 }
 
 /// Returns the current state of transactions that are being logged in parts.
@@ -370,40 +274,6 @@ pub(super) fn sample(engine: &Engine) -> BoundSample {
         tail
     });
     BoundSample { tail, bound }
-}
-
-/// Splits a stored value into its expiry time and the user's value.
-fn value_of(
-    table: &KnownTable,
-    kind: &ChangeKind,
-    stored: Vec<u8>,
-    lsn: Lsn,
-) -> Result<(Option<SystemTime>, Vec<u8>)> {
-    if let Some(parts) = split_value(table, kind, stored) {
-        return Ok(parts);
-    }
-    let store = WorkerTransactions::current().engine().log.cold_store();
-    let reason = "a record of an expiring table has no expiry time";
-    let damaged = store.expect("a log that was read has files").damaged(lsn, reason);
-    Err(OperationError::storage(damaged).into())
-}
-
-/// Splits a stored value into its expiry time and the user's value. Returns `None` if the record
-/// should have an expiry time and has none.
-pub(super) fn split_value(
-    table: &KnownTable,
-    kind: &ChangeKind,
-    mut stored: Vec<u8>,
-) -> Option<(Option<SystemTime>, Vec<u8>)> {
-    if !table.expires || !kind.gives_value() {
-        return Some((None, stored));
-    }
-    if stored.len() < EXPIRY_BYTES {
-        return None;
-    }
-    let expiry = split_expiry(&stored).0;
-    stored.drain(..EXPIRY_BYTES);
-    Some((Some(moment(expiry)), stored))
 }
 
 /// Returns the approximate memory use of a change, in bytes.

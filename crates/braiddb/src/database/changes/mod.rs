@@ -16,6 +16,7 @@ mod follow;
 mod item;
 mod parts;
 mod past;
+mod pending;
 mod slot_list;
 mod slots;
 mod snapshot;

@@ -1,19 +1,21 @@
 //! Past transactions, read from the log with blocking calls. Unlike a feed, this also works for
 //! read-only databases, and ends at the end of the log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::follow::{PendingRecord, add_rows, change_kind, sample, split_value};
-use super::item::{Change, ChangeKind, ChangeTransaction};
+use super::follow::sample;
+use super::item::ChangeTransaction;
 use super::parts::{BoundSample, OpenParts};
-use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
+use super::pending::{PendingTransaction, TableHistory};
+use super::table_selection::TableSelection;
+use super::tables::KnownTables;
 use super::token::{ChangeToken, TokenError};
 use crate::database::blocking::{block_on, refuse_on_worker};
 use crate::database::error::{ChangesError, Error, Misuse, Result};
 use crate::database::handle::Database;
 use crate::log::{Block, BlockKind, LogError, LogFiles, LogFreed, Lsn};
-use crate::rid::CATALOG;
 use crate::transaction::WorkerTransactions;
+use crate::types::DecodeError;
 
 /// Blocks read at a time, and the bytes of log after which fewer are read.
 const BLOCKS: usize = 64;
@@ -166,8 +168,7 @@ impl PastChanges {
     /// Turns the current tables into those at the start, by undoing the later changes of the
     /// catalog. Also finds the parts of transactions that never commit, so that tokens pass them.
     fn undo_catalog(&mut self, sample: BoundSample) -> Result<()> {
-        let (mut at, mut events) = (self.position, Vec::new());
-        let mut of_parts: BTreeMap<Lsn, CatalogRows> = BTreeMap::new();
+        let (mut at, mut history) = (self.position, TableHistory::new(self.token.given));
         while at < self.until {
             let (blocks, end) = self.blocks(at, BLOCKS)?;
             for block in blocks {
@@ -176,27 +177,15 @@ impl PastChanges {
                     BlockKind::Part { first_part: first }
                     | BlockKind::Commit { first_part: Some(first) }
                         if first < self.token.resume => {}
-                    BlockKind::Part { first_part } => {
-                        add_rows(&block, of_parts.entry(first_part).or_default())?;
-                    }
-                    BlockKind::Commit { first_part } => {
-                        let parts = first_part.and_then(|first| of_parts.remove(&first));
-                        let mut rows = parts.unwrap_or_default();
-                        if block.lsn > self.token.given {
-                            add_rows(&block, &mut rows)?;
-                            events.extend(rows.into_events());
-                        }
-                    }
-                    BlockKind::Moved | BlockKind::Skip => {}
+                    _ => history.add(&block)?,
                 }
             }
             at = end;
         }
-        events.iter().rev().for_each(|event| self.tables.take_back(event));
+        let uncommitted = history.take_back(&mut self.tables);
         // In a read-only database, the writer in another process may still commit them.
         if !self.db.shared.engine.read_only && self.until >= sample.tail {
-            let aborted = of_parts.into_keys().filter(|first| *first < sample.bound);
-            self.open.ignore(aborted.collect());
+            self.open.ignore(uncommitted.filter(|first| *first < sample.bound).collect());
         }
         Ok(())
     }
@@ -235,7 +224,7 @@ impl PastChanges {
         commit: &Block,
         parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
     ) -> Result<Option<ChangeTransaction>> {
-        let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
+        let (mut pending, all) = (PendingTransaction::default(), TableSelection::default());
         if let Some((first, parts)) = parts {
             if parts.first().is_none_or(|(start, _)| *start != first) {
                 // Its beginning was freed.
@@ -243,63 +232,19 @@ impl PastChanges {
             }
             for (start, _) in parts {
                 for part in self.blocks(start, 1)?.0 {
-                    self.take_records(&part, &mut rows, &mut records)?;
+                    pending.add(&part, &self.tables, &all)?;
                 }
             }
         }
-        self.take_records(commit, &mut rows, &mut records)?;
-        let mut changes = Vec::with_capacity(records.len());
-        for event in rows.into_events() {
-            self.tables.apply(&event);
-            changes.push(event_change(event));
-        }
-        for PendingRecord { table, kind, key, stored } in records {
-            let Some(known) = self.tables.get(table) else { continue };
-            let (table, table_id) = (known.name.clone(), known.id);
-            let (expires_at, value) = split_value(known, &kind, stored).ok_or_else(|| {
-                crate::types::DecodeError::new("a record of an expiring table with its time")
-            })?;
-            changes.push(Change { table, table_id, kind, key, value, expires_at });
-        }
-        let resume = self.open.needed_from(commit.end);
-        let token = ChangeToken { resume, given: commit.lsn, sum: commit.sum, ..self.token };
-        let (commit_lsn, token) = (commit.lsn.0, Some(token));
-        let given = ChangeTransaction { commit_lsn, snapshot: false, changes, token };
-        Ok((!given.changes.is_empty()).then_some(given))
-    }
-
-    /// Takes the catalog rows of a block, and its records of tables.
-    fn take_records(
-        &self,
-        block: &Block,
-        rows: &mut CatalogRows,
-        records: &mut Vec<PendingRecord>,
-    ) -> Result<()> {
-        add_rows(block, rows)?;
-        for (_, record) in block.records().filter(|(_, record)| record.table != CATALOG) {
-            let table = record.table.0;
-            if self.tables.get(table).is_some() || rows.has_made(table) {
-                let (key, stored) = (record.key.to_vec(), record.value.to_vec());
-                records.push(PendingRecord { table, kind: change_kind(record.kind), key, stored });
-            }
-        }
-        Ok(())
+        pending.add(commit, &self.tables, &all)?;
+        let token = ChangeToken { resume: self.open.needed_from(commit.end), ..self.token };
+        let damaged = |reason| DecodeError::new(reason).into();
+        pending.into_transaction(commit, token, &mut self.tables, &all, damaged)
     }
 }
 
 fn gone(LogFreed { oldest }: LogFreed) -> Error {
     ChangesError::LogGone { oldest: oldest.0 }.into()
-}
-
-/// Returns the change that reports an event.
-fn event_change(event: TableEvent) -> Change {
-    let (KnownTable { id, name, .. }, kind) = match event {
-        TableEvent::Created(table) => (table, ChangeKind::TableCreated),
-        TableEvent::Published(table) => (table, ChangeKind::TablePublished),
-        TableEvent::Dropped(table) => (table, ChangeKind::TableDropped),
-        TableEvent::Renamed(table, to) => (table, ChangeKind::TableRenamed { to }),
-    };
-    Change::of_table(name, id, kind)
 }
 
 impl Iterator for PastChanges {
@@ -364,6 +309,7 @@ mod tests {
             db.close().unwrap();
         });
     }
+
     #[test]
     fn checkpoints_and_other_readers_do_not_interrupt_the_iterator() {
         with_limit(300, |_| {
