@@ -17,7 +17,7 @@ use super::transaction::Transaction;
 use crate::rid::TableId;
 use crate::sched::engine_code;
 use crate::transaction::{OperationError, WriteIntent};
-use crate::types::{Key, Value};
+use crate::types::{Key, Value, ValueShape};
 
 /// A table that is invisible under its name while it is filled, until it is published. It allows an
 /// atomic load of more data than fits into one transaction.
@@ -104,17 +104,8 @@ impl Database {
         V: Value + ?Sized,
     {
         V::check()?;
-        let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
-        let (name, shapes) = (name.to_owned(), V::shape().into_iter().collect());
-        self.stage_described(TableDescription {
-            name,
-            id: 0,
-            key_type,
-            value_type,
-            shapes,
-            options,
-        })
-        .await
+        let shapes = V::shape().into_iter().collect();
+        self.stage_described(name, [K::type_name(), V::type_name()], shapes, options).await
     }
 
     /// Begins a table of any types, for programs that know the types only by their names in the
@@ -143,26 +134,25 @@ impl Database {
         value_type: &str,
         options: TableOptions,
     ) -> Result<StagedTable<[u8], [u8]>> {
-        let (name, shapes) = (name.to_owned(), Vec::new());
-        let (key_type, value_type) =
-            (type_name(key_type.to_owned())?, type_name(value_type.to_owned())?);
-        self.stage_described(TableDescription {
-            name,
-            id: 0,
-            key_type,
-            value_type,
-            shapes,
-            options,
-        })
-        .await
+        let types = [key_type, value_type].map(str::to_owned);
+        self.stage_described(name, types, Vec::new(), options).await
     }
 
-    async fn stage_described<K, V>(&self, wanted: TableDescription) -> Result<StagedTable<K, V>>
+    async fn stage_described<K, V>(
+        &self,
+        name: &str,
+        [key_type, value_type]: [String; 2],
+        shapes: Vec<ValueShape>,
+        options: TableOptions,
+    ) -> Result<StagedTable<K, V>>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        check_name(&wanted.name)?;
+        check_name(name)?;
+        let (key_type, value_type) = (type_name(key_type)?, type_name(value_type)?);
+        let name = name.to_owned();
+        let wanted = TableDescription { name, id: 0, key_type, value_type, shapes, options };
         wanted.options.check(&self.shared.engine)?;
         let staged = wanted.clone();
         let (table, id) = self.run(async move |tx| tx.stage(&staged).await).await?;
