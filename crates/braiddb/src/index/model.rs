@@ -57,44 +57,23 @@ fn long_key(number: u8) -> [u8; 9] {
     [b'p', b'r', b'e', b'f', b'i', b'x', 0, 0, number]
 }
 
-#[test]
-fn model_of_a_look_up_beside_a_change_of_the_prefix_finds_its_key() {
-    let mut builder = Builder::new();
-    // A change of the prefix stores all entries again.
-    builder.preemption_bound = Some(1);
-    builder.max_branches = 10_000;
-    builder.check(|| {
-        let memory = Arc::new(MemoryCounters::new());
-        let domain = Arc::new(Domain::new(2, memory.clone()));
-        let me = domain.participate();
-        let index = Arc::new(leaf_with_prefix(memory));
-        let other = {
-            let (domain, index) = (domain.clone(), index.clone());
-            thread::spawn(move || {
-                let me = domain.participate();
-                let operation = reclaim::enter();
-                assert_eq!(index.get(&long_key(2), &operation), Some(Rid::new(2)));
-                drop((operation, index));
-                drop(me);
-            })
-        };
-        let operation = reclaim::enter();
-        index.insert(&[1], Rid::new(9), &operation).unwrap();
-        drop(operation);
-        other.join().unwrap();
-        drop(me);
-    });
-}
+type Operation = fn(&IndexTree, &OperationGuard);
 
-/// Runs `other` concurrently with a merge of the two leaves.
-fn beside_a_merge(other: fn(&IndexTree, &OperationGuard)) {
+/// Runs `other` concurrently with `change` of a tree.
+fn beside(
+    preemptions: usize,
+    tree: fn(Arc<MemoryCounters>) -> IndexTree,
+    change: Operation,
+    other: Operation,
+) {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
     builder.check(move || {
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(2, memory.clone()));
         let me = domain.participate();
-        let index = Arc::new(two_leaves(memory));
+        let index = Arc::new(tree(memory));
         let other = {
             let (domain, index) = (domain.clone(), index.clone());
             thread::spawn(move || {
@@ -106,11 +85,28 @@ fn beside_a_merge(other: fn(&IndexTree, &OperationGuard)) {
             })
         };
         let operation = reclaim::enter();
-        index.merge_from(0, &SearchKey::new(&[1]), &operation);
+        change(&index, &operation);
         drop(operation);
         other.join().unwrap();
-        assert_eq!(index.nodes_by_level(), [1], "the leaves were merged");
+        assert_eq!(index.nodes_by_level(), [1], "one leaf is left");
         drop(me);
+    });
+}
+
+/// Runs `other` concurrently with a merge of the two leaves.
+fn beside_a_merge(other: Operation) {
+    let merge: Operation = |index, operation| index.merge_from(0, &SearchKey::new(&[1]), operation);
+    beside(2, two_leaves, merge, other);
+}
+
+/// One preemption, because a change of the prefix stores all entries again.
+#[test]
+fn model_of_a_look_up_beside_a_change_of_the_prefix_finds_its_key() {
+    let insert: Operation = |index, operation| {
+        index.insert(&[1], Rid::new(9), operation).unwrap();
+    };
+    beside(1, leaf_with_prefix, insert, |index, operation| {
+        assert_eq!(index.get(&long_key(2), operation), Some(Rid::new(2)));
     });
 }
 

@@ -317,8 +317,14 @@ fn an_expired_record_is_absent_for_guests() {
     });
 }
 
-/// A value whose decoding fails or panics if it is small.
+/// A value whose decoding panics if it is 0, fails if it is 1, and waits for a worker if it is
+/// [`WAITS`].
 struct Delicate;
+
+const WAITS: u64 = u64::MAX;
+
+/// The database that a decoding waits for.
+static WAITED_FOR: std::sync::Mutex<Option<Database>> = std::sync::Mutex::new(None);
 
 impl Value for Delicate {
     type Input = u64;
@@ -334,35 +340,14 @@ impl Value for Delicate {
         match <u64 as Value>::decode(bytes)? {
             0 => panic!("a decoding"),
             1 => <u64 as Value>::decode(&[]),
+            WAITS => {
+                let db = WAITED_FOR.lock().unwrap();
+                let dropped = block_on(db.as_ref().unwrap().drop_table("other"));
+                assert!(matches!(dropped, Err(Error::Misuse(Misuse::WouldBlock))), "{dropped:?}");
+                Ok(WAITS)
+            }
             value => Ok(value),
         }
-    }
-    fn into_owned(read: u64) -> u64 {
-        read
-    }
-}
-
-/// A value whose decoding waits for a worker.
-struct Waiting;
-
-/// The database that it waits for.
-static WAITED_FOR: std::sync::Mutex<Option<Database>> = std::sync::Mutex::new(None);
-
-impl Value for Waiting {
-    type Input = u64;
-    type Ref<'a> = u64;
-    type Owned = u64;
-    fn type_name() -> String {
-        "waiting".into()
-    }
-    fn encode(input: &u64) -> Result<EncodedValue<'_>, EncodeError> {
-        <u64 as Value>::encode(input)
-    }
-    fn decode(bytes: &[u8]) -> Result<u64, DecodeError> {
-        let db = WAITED_FOR.lock().unwrap();
-        let dropped = block_on(db.as_ref().unwrap().drop_table("other"));
-        assert!(matches!(dropped, Err(Error::Misuse(Misuse::WouldBlock))), "{dropped:?}");
-        <u64 as Value>::decode(bytes)
     }
     fn into_owned(read: u64) -> u64 {
         read
@@ -376,10 +361,10 @@ fn a_decoding_that_waits_for_a_worker_is_refused() {
         let (db, other) = open();
         drop(other);
         block_on(db.rename_table("records", "other")).unwrap();
-        let table: Table<u64, Waiting> = block_on(db.create_table("waiting")).unwrap();
-        block_on(db.put(&table, &1, &10)).unwrap();
+        let table: Table<u64, Delicate> = block_on(db.create_table("waiting")).unwrap();
+        block_on(db.put(&table, &1, &WAITS)).unwrap();
         *WAITED_FOR.lock().unwrap() = Some(db.clone());
-        let read = || assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(10));
+        let read = || assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(WAITS));
         assert!(!uses_worker(&db, read));
         *WAITED_FOR.lock().unwrap() = None;
         block_on(db.drop_table("other")).unwrap();
