@@ -6,7 +6,7 @@ use std::cmp::Ordering as Order;
 use super::key::SearchKey;
 use super::node::{FANOUT, HeldNode, NodeRef};
 use super::prefix::common_bytes;
-use super::search::Scalar;
+use super::search::Baseline;
 use super::tree::IndexTree;
 use crate::sync::atomic::Ordering;
 
@@ -47,7 +47,7 @@ fn check_node(node: HeldNode<'_>, (low, high): &NodeKeyRange, nodes: &mut [u64])
         let search = SearchKey::new(key);
         let order = node.compare(&search, place);
         assert_eq!(order, Order::Equal, "a head and a word define the key");
-        assert_eq!(node.lower_bound::<Scalar>(&search), (place, true), "a search finds it");
+        assert_eq!(node.lower_bound::<Baseline>(&search), (place, true), "a search finds it");
     }
     if node.level() == 0 {
         return;

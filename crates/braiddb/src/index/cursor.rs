@@ -13,7 +13,7 @@ use super::key::{HeldKey, KeyWord, SearchKey};
 use super::node::{HeldNode, IndexNode, NodeRef};
 #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
 use super::search::wide;
-use super::search::{CountAtMost, Scalar};
+use super::search::{Baseline, CountAtMost};
 use super::tree::IndexTree;
 use crate::latch::{LatchVersion, Restart};
 use crate::reclaim::OperationGuard;
@@ -220,7 +220,7 @@ impl Cursor<'_> {
         let Some(start) = &self.next else { return };
         let Ok((mut node, mut version)) = self.index.root(operation) else { return };
         while node.level() > 0 {
-            let place = self.child_place::<Scalar>(node, start);
+            let place = self.child_place::<Baseline>(node, start);
             let Ok(child) = node.child(place, version) else { return };
             if self.index.is_cold(child.level()) {
                 prefetch_node(child.reference());
@@ -254,7 +254,7 @@ impl Cursor<'_> {
             // SAFETY: the processor has this feature.
             return unsafe { visit(self, operation, start, out, most) };
         }
-        self.visit_with::<Scalar>(operation, start, out, most)
+        self.visit_with::<Baseline>(operation, start, out, most)
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::key::{HeldKey, KeyWord, SearchKey, UnusedCells};
 use super::node::{FANOUT, LatchedNode, NodeRef};
 use super::prefix::common_bytes;
-use super::search::Scalar;
+use super::search::Baseline;
 use super::tree::{IndexPath, IndexPathStep, IndexTree};
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
@@ -48,7 +48,7 @@ impl IndexTree {
         let path = self.path(key, operation)?;
         let leaf = *path.last().expect("a path ends in a leaf");
         let mut node = leaf.node.acquire(leaf.version)?;
-        let (place, found) = node.lower_bound::<Scalar>(key);
+        let (place, found) = node.lower_bound::<Baseline>(key);
         if found {
             return Ok(Err(node.key(place).rid()));
         }
@@ -192,7 +192,7 @@ impl IndexTree {
             let from = if place == FANOUT - 1 { FANOUT - 1 } else { node.split_place() };
             (from, node.key(from).with_bytes(Separator::from_slice))
         } else {
-            let (place, _) = node.lower_bound::<Scalar>(key);
+            let (place, _) = node.lower_bound::<Baseline>(key);
             let from = if place == FANOUT { FANOUT } else { node.split_place() };
             let separator = match from {
                 FANOUT => separator_after(node.key(from - 1), key.bytes),

@@ -7,7 +7,7 @@ use super::key::{HeldKey, SearchKey};
 use super::node::{FANOUT, HeldNode};
 #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
 use super::search::wide;
-use super::search::{CountAtMost, Scalar};
+use super::search::{Baseline, CountAtMost};
 use super::tree::IndexTree;
 use crate::latch::{LatchVersion, Restart};
 use crate::reclaim::OperationGuard;
@@ -94,7 +94,7 @@ impl<'k, 'g> Lookup<'k, 'g> {
             // SAFETY: the processor has this feature.
             return unsafe { advance::<PAUSES>(self, index) };
         }
-        self.advance_with::<Scalar, PAUSES>(index)
+        self.advance_with::<Baseline, PAUSES>(index)
     }
 
     #[inline(always)]
@@ -231,7 +231,7 @@ impl IndexTree {
             // SAFETY: the processor has this feature.
             return unsafe { find(self, (head, tag), bytes, operation) };
         }
-        self.find_with::<Scalar>(&SearchKey { head, tag, bytes }, operation)
+        self.find_with::<Baseline>(&SearchKey { head, tag, bytes }, operation)
     }
 
     #[inline(always)]

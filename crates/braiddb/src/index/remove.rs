@@ -3,7 +3,7 @@
 use super::key::{KeyWord, SearchKey, UnusedCells};
 use super::merge;
 use super::node::{HeldNode, LatchedNode};
-use super::search::Scalar;
+use super::search::Baseline;
 use super::tree::IndexTree;
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
@@ -62,7 +62,7 @@ impl IndexTree {
         let path = self.path(key, operation)?;
         let leaf = *path.last().expect("a path ends in a leaf");
         let mut node = leaf.node.acquire(leaf.version)?;
-        let (place, found) = node.lower_bound::<Scalar>(key);
+        let (place, found) = node.lower_bound::<Baseline>(key);
         if !found || node.key(place).rid() != rid {
             return Ok(None);
         }

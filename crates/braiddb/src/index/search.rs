@@ -20,7 +20,17 @@ pub(super) trait CountAtMost {
     fn find_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> Result<Rid, usize>;
 }
 
-/// One word at a time, for every processor.
+/// The form for every processor of this architecture.
+#[cfg(not(all(target_arch = "aarch64", not(any(loom, braid_simulation)))))]
+pub(super) use self::Scalar as Baseline;
+#[cfg(all(target_arch = "aarch64", not(any(loom, braid_simulation))))]
+pub(super) use self::neon::Neon as Baseline;
+
+/// One word at a time.
+#[cfg_attr(
+    all(target_arch = "aarch64", not(any(loom, braid_simulation))),
+    allow(dead_code, reason = "tested, and used by models and simulations")
+)]
 pub(super) struct Scalar;
 
 impl CountAtMost for Scalar {
@@ -42,6 +52,65 @@ impl CountAtMost for Scalar {
     #[inline(never)]
     fn find_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> Result<Rid, usize> {
         node.find_with_prefix::<Self>(key)
+    }
+}
+
+/// Two words at a time, with NEON, which all these processors have.
+#[cfg(all(target_arch = "aarch64", not(any(loom, braid_simulation))))]
+pub(super) mod neon {
+    use std::arch::aarch64::{uint64x2_t, vaddvq_u64, vcleq_u64, vdupq_n_u64, vsubq_u64};
+    use std::arch::asm;
+
+    use super::{AtomicU64, CountAtMost, HeldNode, Rid, SearchKey};
+
+    pub(in crate::index) struct Neon;
+
+    impl CountAtMost for Neon {
+        #[inline(always)]
+        fn count<const N: usize>(words: &[AtomicU64; N], head: u64) -> usize {
+            const { assert!(N.is_multiple_of(2)) }
+            // SAFETY: every processor of this architecture has NEON.
+            unsafe { count(words.as_chunks().0, head) }
+        }
+
+        #[inline(never)]
+        fn child_place_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> usize {
+            node.child_place_with_prefix::<Self>(key)
+        }
+
+        #[inline(never)]
+        fn find_with_prefix(node: HeldNode<'_>, key: &SearchKey<'_>) -> Result<Rid, usize> {
+            node.find_with_prefix::<Self>(key)
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn count(pairs: &[[AtomicU64; 2]], head: u64) -> usize {
+        let (head, mut count) = (vdupq_n_u64(head), vdupq_n_u64(0));
+        for pair in pairs {
+            // A lane with a word of at most `head` is minus one.
+            count = vsubq_u64(count, vcleq_u64(load(pair), head));
+        }
+        vaddvq_u64(count) as usize
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn load(pair: &[AtomicU64; 2]) -> uint64x2_t {
+        let two: uint64x2_t;
+        // SAFETY: reads the two words. Other threads may store to them concurrently. The processor
+        // loads each aligned element of eight bytes at once, so these are relaxed atomic loads;
+        // assembly, because the language has no such vector load.
+        unsafe {
+            asm!(
+                "ld1 {{{two:v}.2d}}, [{pair}]",
+                two = out(vreg) two,
+                pair = in(reg) pair,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        two
     }
 }
 
@@ -322,6 +391,8 @@ mod tests {
     fn heads_are_counted_in_unsigned_order() {
         check::<Scalar, 6>();
         check::<Scalar, 8>();
+        check::<Baseline, 6>();
+        check::<Baseline, 8>();
         #[cfg(target_arch = "x86_64")]
         if super::super::shift::has_avx2() {
             check::<wide::Avx2, 6>();

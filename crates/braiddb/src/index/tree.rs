@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::key::SearchKey;
 use super::node::{HeldNode, LatchedNode, NodeRef};
-use super::search::Scalar;
+use super::search::Baseline;
 use crate::latch::{LatchVersion, Restart};
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
@@ -140,11 +140,11 @@ impl IndexTree {
         let (mut node, mut version) = self.root(operation)?;
         loop {
             if node.level() == 0 {
-                let (place, _) = node.lower_bound::<Scalar>(key);
+                let (place, _) = node.lower_bound::<Baseline>(key);
                 path.push(IndexPathStep { node, version, place });
                 return Ok(path);
             }
-            let place = node.child_place::<Scalar>(key);
+            let place = node.child_place::<Baseline>(key);
             let child = node.child(place, version)?;
             path.push(IndexPathStep { node, version, place });
             let child_version = child.latch.version()?;

@@ -2,6 +2,7 @@
 //! of features that the library makes for each input.
 
 /// Longer inputs gain more from the library's interleaved sums.
+#[cfg(target_arch = "x86_64")]
 const MAX_SHORT_BYTES: usize = 256;
 
 /// Proof that the processor computes the sums, with its feature SSE4.2.
