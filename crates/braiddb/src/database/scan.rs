@@ -20,7 +20,8 @@ use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 /// It holds only a few records at a time and releases the returned ones as it proceeds, so it can
 /// scan a range of any size.
 pub struct Scan<'tx, K: ?Sized, V: ?Sized> {
-    core: transaction::RecordScan<'tx>,
+    /// In a block, because a scan is moved several times before its first record.
+    core: Box<transaction::RecordScan<'tx>>,
     types: PhantomData<fn(&K, &V)>,
 }
 
@@ -34,7 +35,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Self::of(transaction.scan(&table.core, ScanBounds { low, high }))
     }
 
-    pub(super) fn of(mut core: transaction::RecordScan<'tx>) -> Self {
+    pub(super) fn of(core: transaction::RecordScan<'tx>) -> Self {
+        let mut core = Box::new(core);
         core.leave_out_expired();
         Self { core, types: PhantomData }
     }

@@ -14,6 +14,7 @@ use crate::record::{Copies, MemoryRecords, PagedRecords, Records, RecordsRef, Se
 use crate::rid::{Rid, TableId};
 use crate::transaction::sets::read_set::{NamedKeys, ReadSet};
 use crate::transaction::sets::savepoints::Savepoints;
+use crate::transaction::sets::scan_lists::KeptScanLists;
 use crate::transaction::sets::write_set::WriteSet;
 use crate::version::TransactionName;
 
@@ -28,6 +29,7 @@ pub(in crate::transaction) struct TransactionContext {
     pub(in crate::transaction) is_touched: Cell<bool>,
     pub(in crate::transaction) writes: RefCell<WriteSet>,
     pub(in crate::transaction) reads: ReadSet,
+    pub(in crate::transaction) scan_lists: KeptScanLists,
     /// Copies of values that were returned to the caller.
     pub(in crate::transaction) copies: Copies,
     /// Paged tables whose gates the transaction has joined.
@@ -44,7 +46,7 @@ pub(in crate::transaction) struct TransactionContext {
 impl TransactionContext {
     /// Creates a context without a transaction. `name` must be a sequence that already ended.
     pub(in crate::transaction) fn new(number: usize, name: TransactionName) -> Self {
-        let (writes, reads, copies, joined, bulk_epochs) = Default::default();
+        let (writes, reads, scan_lists, copies, joined, bulk_epochs) = Default::default();
         let (created, undone_created) = Default::default();
         let state = TransactionState::new(name, Lsn::MAX, TransactionMode::ReadOnly);
         let is_touched = Cell::new(false);
@@ -54,6 +56,7 @@ impl TransactionContext {
             is_touched,
             writes,
             reads,
+            scan_lists,
             copies,
             joined,
             bulk_epochs,

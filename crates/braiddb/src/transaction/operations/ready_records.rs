@@ -28,6 +28,16 @@ pub(super) struct LentRecords {
 }
 
 impl ReadyRecords {
+    /// Returns an empty list with the memory of two lists.
+    pub(super) fn with_memory(records: Vec<ScannedRecord>, long_keys: Vec<u8>) -> Self {
+        Self { records, long_keys, passed: Cell::new(0) }
+    }
+
+    /// Returns the memory of the lists.
+    pub(super) fn into_memory(self) -> (Vec<ScannedRecord>, Vec<u8>) {
+        (self.records, self.long_keys)
+    }
+
     /// Makes room for some records.
     pub(in crate::transaction) fn reserve(&mut self, records: usize) {
         self.records.reserve(records);

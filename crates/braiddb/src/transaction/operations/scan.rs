@@ -25,6 +25,7 @@ use crate::transaction::context::error::OperationError;
 use crate::transaction::context::fault::PanicPoint;
 use crate::transaction::sets::read_set::RangeNumber;
 use crate::transaction::sets::savepoints::Savepoints;
+use crate::transaction::sets::scan_lists::ScanLists;
 use crate::types::KeyBuffer;
 
 /// Maximum number of entries taken at a time: one leaf.
@@ -109,6 +110,7 @@ impl ActiveTransaction {
     /// Creates a scan of the records between two bounds, in their stored form.
     pub(crate) fn scan(&self, table: &Records, bounds: ScanBounds) -> RecordScan<'_> {
         assert!(self.engine().owns(table), "the caller checked the table");
+        let ScanLists { entries, records, long_keys } = self.context().scan_lists.take();
         RecordScan {
             transaction: self,
             table: RecordsRef::new(table),
@@ -125,11 +127,11 @@ impl ActiveTransaction {
             copied_bytes: 0,
             batch: BATCH,
             cursor: None,
-            entries: Vec::new(),
+            entries,
             may_read_now: true,
             page_cursor: None,
             leaves_ahead: 0,
-            ready: ReadyRecords::default(),
+            ready: ReadyRecords::with_memory(records, long_keys),
             stop: 0,
             looked: Cell::new(false),
             copies: Copies::default(),
@@ -371,7 +373,7 @@ impl<'tx> RecordScan<'tx> {
     /// # Errors
     /// Those of [`RecordScan::load`].
     pub(crate) async fn into_first(
-        mut self,
+        mut self: Box<Self>,
     ) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
         if !self.load().await? {
             return Ok(None);
@@ -534,5 +536,8 @@ impl Drop for RecordScan<'_> {
         let memory = &self.transaction.engine().memory;
         self.copies.free(memory);
         self.ahead.keep(memory, None);
+        let (records, long_keys) = std::mem::take(&mut self.ready).into_memory();
+        let entries = std::mem::take(&mut self.entries);
+        self.transaction.context().scan_lists.keep(ScanLists { entries, records, long_keys });
     }
 }

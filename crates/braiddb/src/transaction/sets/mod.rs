@@ -1,4 +1,4 @@
-//! Sets: the reads, writes, savepoints and bulk writes of one transaction.
+//! Sets: the reads, writes, savepoints and bulk writes of one transaction, and the lists of its scans.
 //!
 //! May import `schedule`.
 
@@ -6,4 +6,5 @@ pub(super) mod bulk_log;
 pub(super) mod bulk_writes;
 pub(super) mod read_set;
 pub(super) mod savepoints;
+pub(super) mod scan_lists;
 pub(super) mod write_set;
