@@ -58,15 +58,21 @@ impl Condition {
             .iter()
             .find_map(|(text, operator)| Some((*operator, rest.strip_prefix(text)?.trim())));
         let (operator, value) = found.filter(|_| !column.is_empty()).ok_or(EXAMPLES)?;
-        let quoted =
-            ['"', '\''].into_iter().find_map(|mark| value.strip_prefix(mark)?.strip_suffix(mark));
-        let (text, value) = match (quoted, value) {
-            (Some(text), _) => (text, Comparable::Text(text.to_owned())),
-            (None, "null") if !matches!(operator, Operator::Equal | Operator::NotEqual) => {
+        let (text, value) = match value.chars().next() {
+            Some(mark @ ('"' | '\'')) => {
+                let text = value[1..].strip_suffix(mark).ok_or_else(|| {
+                    format!(
+                        "the quotation mark {mark} is not closed; if it belongs to the text, put \
+                         the text in quotation marks of the other kind"
+                    )
+                })?;
+                (text, Comparable::Text(text.to_owned()))
+            }
+            _ if value == "null" && !matches!(operator, Operator::Equal | Operator::NotEqual) => {
                 return Err("null can only be compared by = and !=".to_owned());
             }
-            (None, "null" | "true" | "false") => (value, Comparable::of(Some(value))),
-            (None, word) => (word, Comparable::of_word(word)),
+            _ if matches!(value, "null" | "true" | "false") => (value, Comparable::of(Some(value))),
+            _ => (value, Comparable::of_word(value)),
         };
         let (column, text) = (column.to_owned(), text.to_owned());
         Ok(Self { column, operator, value, text })
@@ -75,17 +81,14 @@ impl Condition {
     /// Returns whether the JSON value of the column satisfies the condition. Text and numbers are
     /// compared as numbers if both are. A missing value equals only null, and is not ordered.
     pub fn is_met(&self, json: Option<&str>) -> bool {
-        let value = Comparable::of(json);
+        let text = json.map(str::trim_ascii).filter(|json| *json != "null").map(unquoted);
         let ordering = match &self.value {
             // The condition quotes its value, so a number is compared as text too.
-            Comparable::Text(text) => match json.map(unquoted) {
-                Some(shown) if value != Comparable::Null => Some(shown.as_str().cmp(text)),
-                _ => None,
-            },
-            other => value.compare(other),
+            Comparable::Text(other) => text.as_ref().map(|text| text.cmp(other)),
+            other => Comparable::of(json).compare(other),
         };
         match self.operator {
-            Operator::Contains => value.contains(&self.text),
+            Operator::Contains => text.is_some_and(|text| text.contains(&self.text)),
             Operator::Equal => ordering == Some(Ordering::Equal),
             Operator::NotEqual => ordering != Some(Ordering::Equal),
             Operator::Less => ordering == Some(Ordering::Less),
@@ -115,6 +118,14 @@ mod tests {
             assert!(Condition::parse(word).unwrap_err().contains("such as 'age >= 18'"), "{word}");
         }
         assert!(Condition::parse("age < null").unwrap_err().contains("null"));
+        for word in ["name = \"Ada", "name = 'Ada", "name = \"Ada'", "name = \""] {
+            let said = Condition::parse(word).unwrap_err();
+            assert!(said.contains("quotation mark"), "{word}: {said}");
+        }
+        // A mark within the text, and one in marks of the other kind.
+        for word in ["size = 5\"", "size = '5\"'"] {
+            assert!(Condition::parse(word).unwrap().is_met(Some("\"5\\\"\"")), "{word}");
+        }
     }
 
     #[test]
@@ -136,6 +147,9 @@ mod tests {
             ("a > b", vec!["\"c\""], vec!["\"a\"", "null"]),
             ("a ~ burg", vec!["\"Hamburg\"", "[\"burg\"]"], vec!["\"Bonn\"", "null", ""]),
             ("a ~ 1", vec!["210"], vec!["20"]),
+            ("a ~ 007", vec!["\"007\"", "\"1007\""], vec!["7", "\"07\""]),
+            ("a ~ 50", vec!["7.50", "\"7.50\""], vec!["7.5"]),
+            ("a = 9007199254740993", vec!["9007199254740993"], vec!["9007199254740992.0"]),
             ("a = null", vec!["null", ""], vec!["0", "\"\"", "\"null\""]),
             ("a != null", vec!["0", "\"\""], vec!["null", ""]),
             ("a = true", vec!["true"], vec!["false", "\"true\"", "1"]),

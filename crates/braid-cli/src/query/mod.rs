@@ -134,7 +134,7 @@ impl Query {
         if self.order.is_empty() || self.count {
             return pages::write(transaction, &self.table, range, answer, out);
         }
-        let mut sorter = Sorter::new(self.order.clone(), range.limit);
+        let mut sorter = Sorter::new(self.order.clone(), range.limit, order::MAX_BYTES);
         let all = Range { limit: u64::MAX, ..range };
         pages::write(transaction, &self.table, all, answer, &mut sorter)?;
         let mut rows = 0;
@@ -185,8 +185,7 @@ impl Record<'_> {
 
     /// The field whose whole name this is, even if it contains points.
     fn field(&self, name: &str) -> Option<&str> {
-        let is_path = name.contains('.') && self.value.starts_with('{');
-        if is_path { Fields::parse(&self.value).ok()?.get(name) } else { None }
+        if name.contains('.') { value::field(&self.value, name) } else { None }
     }
 
     /// The names of the columns.

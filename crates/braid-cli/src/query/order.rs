@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::value::Comparable;
 
 /// Maximum memory of the rows that are sorted.
-const MAX_BYTES: usize = 1 << 30;
+pub const MAX_BYTES: usize = 1 << 30;
 
 /// A column of `--order`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +49,25 @@ pub struct Sorter {
     order: Vec<OrderColumn>,
     /// Only as many rows are needed.
     limit: usize,
-    rows: Vec<(Vec<Comparable>, Vec<u8>)>,
+    rows: Vec<Row>,
+    /// Maximum memory of the rows.
+    max_bytes: usize,
     bytes: usize,
 }
 
+/// The columns of a record, and its text.
+type Row = (Vec<Comparable>, Vec<u8>);
+
+/// The memory of a row, also while the list of rows grows and is sorted.
+fn memory((columns, text): &Row) -> usize {
+    let heap: usize = columns.iter().map(Comparable::heap_bytes).sum();
+    2 * size_of::<Row>() + size_of_val(&columns[..]) + heap + text.len()
+}
+
 impl Sorter {
-    pub fn new(order: Vec<OrderColumn>, limit: u64) -> Self {
+    pub fn new(order: Vec<OrderColumn>, limit: u64, max_bytes: usize) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        Self { order, limit, rows: Vec::new(), bytes: 0 }
+        Self { order, limit, max_bytes, rows: Vec::new(), bytes: 0 }
     }
 
     /// Returns the sorted rows. Rows that are equal stay in their order.
@@ -70,12 +81,13 @@ impl Sorter {
         self.rows.sort_by(|(one, _), (other, _)| {
             let columns = order.iter().zip(one.iter().zip(other));
             let mut orders = columns.map(|(order, (one, other))| match order.descending {
-                true => other.sort(one),
-                false => one.sort(other),
+                true => other.cmp(one),
+                false => one.cmp(other),
             });
             orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         });
         self.rows.truncate(self.limit);
+        self.bytes = self.rows.iter().map(memory).sum();
     }
 
     fn add(&mut self, mut page: &[u8]) -> Result<()> {
@@ -88,18 +100,19 @@ impl Sorter {
         while let (Some(columns), Some(row)) = (part(), part()) {
             let columns: Vec<Option<String>> = serde_json::from_slice(columns)?;
             let columns = columns.iter().map(|json| Comparable::of(json.as_deref())).collect();
-            self.bytes += row.len() + 64 * self.order.len();
-            self.rows.push((columns, row.to_vec()));
+            let row = (columns, row.to_vec());
+            self.bytes += memory(&row);
+            self.rows.push(row);
         }
-        if self.rows.len() / 2 > self.limit.max(1000) {
+        let (count, is_full) = (self.rows.len(), self.bytes > self.max_bytes);
+        if count / 2 > self.limit.max(1000) || is_full && count > self.limit {
             self.sort();
-            self.bytes = self.rows.iter().map(|(_, row)| row.len() + 64 * self.order.len()).sum();
         }
-        if self.bytes > MAX_BYTES {
+        if self.bytes > self.max_bytes {
             bail!(
-                "the records to sort take more than {} GiB of memory; narrow them with --where, or \
+                "the records to sort take more than {} MiB of memory; narrow them with --where, or \
                  print the first with --limit",
-                MAX_BYTES >> 30
+                self.max_bytes >> 20
             );
         }
         Ok(())
@@ -124,7 +137,7 @@ mod tests {
 
     fn sorted(order: &[&str], limit: u64, rows: &[&[&str]]) -> Vec<String> {
         let order = order.iter().map(|word| OrderColumn::parse(word).unwrap()).collect();
-        let mut sorter = Sorter::new(order, limit);
+        let mut sorter = Sorter::new(order, limit, MAX_BYTES);
         for (number, row) in rows.iter().enumerate() {
             let columns: Vec<_> = row
                 .iter()
@@ -147,5 +160,33 @@ mod tests {
         let many: Vec<[&str; 1]> = many.iter().map(|number| [&**number]).collect();
         let many: Vec<&[&str]> = many.iter().map(|row| &row[..]).collect();
         assert_eq!(sorted(&["n"], 2, &many), ["4999", "4998"]);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let row = vec![b'x'; 1 << 20];
+        let add = |sorter: &mut Sorter, number: usize, row: &[u8]| {
+            let mut page = Vec::new();
+            append(&mut page, &[Some(number.to_string())], row);
+            sorter.add(&page)
+        };
+        let order = || vec![OrderColumn::parse("n").unwrap()];
+        let mut first = Sorter::new(order(), 2, 64 << 20);
+        for number in (0..200).rev() {
+            add(&mut first, number, &row).unwrap();
+            assert!(first.bytes <= 65 << 20, "{}", first.bytes);
+        }
+        assert_eq!(first.finish().count(), 2);
+        let mut all = Sorter::new(order(), u64::MAX, 64 << 20);
+        let error = (0..200).find_map(|number| add(&mut all, number, &row).err()).unwrap();
+        assert!(error.to_string().contains("--where"), "{error}");
+        // Short rows take more memory than their text.
+        let mut short = Sorter::new(order(), u64::MAX, 1 << 20);
+        assert!((0..12_000).any(|number| add(&mut short, number, b"x").is_err()));
+        // The columns count too.
+        let (mut wide, text) = (Sorter::new(order(), u64::MAX, 1 << 20), "\"y".repeat(100_000));
+        let mut page = Vec::new();
+        append(&mut page, &[serde_json::to_string(&text).ok()], b"x");
+        assert!((0..9).any(|_| wide.add(&page).is_err()));
     }
 }
