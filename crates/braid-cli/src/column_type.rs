@@ -1,5 +1,7 @@
 //! Types of the columns of CSV files whose header names them: `name:type`.
 
+use crate::shown::quoted;
+
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
@@ -73,7 +75,11 @@ impl ColumnType {
                 out.extend_from_slice(crate::codec::json_text::compact(json).as_bytes());
             }
             (kind, _) => {
-                return Err(format!("{text:?} does not have the type of {:?}", kind.append_to("")));
+                return Err(format!(
+                    "{} does not have the type of {:?}",
+                    quoted(text),
+                    kind.append_to("")
+                ));
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ mod limit;
 mod negative_numbers;
 mod output;
 mod query;
+mod shown;
 mod store;
 mod trace;
 mod verb;

@@ -8,6 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::json_error;
+use crate::shown::quoted;
 
 /// The fields of a JSON object, with the text of each value.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ fn check(text: &str) -> Result<(), String> {
 }
 
 fn two_fields(name: &str) -> String {
-    format!("two fields have the name {name:?}; rename or remove one")
+    format!("two fields have the name {}; rename or remove one", quoted(name))
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {

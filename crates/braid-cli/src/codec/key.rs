@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::malformed::{Malformed, text};
 use super::{append_json, from_hex, number_error, to_hex};
+use crate::shown::{quoted, shortened};
 
 /// The type of a table's keys, parsed from its name in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,8 +227,9 @@ impl KeyType {
                 }
                 for (part, value) in parts.iter().zip(&values) {
                     let encoded = part.append(value.get(), false, &mut prefix);
-                    encoded
-                        .with_context(|| format!("{word} is not a prefix of keys of this table"))?;
+                    encoded.with_context(|| {
+                        format!("{} is not a prefix of keys of this table", shortened(word))
+                    })?;
                 }
             }
             _ => bail!("--prefix needs keys of text, bytes or several parts; use --from and --to"),
@@ -259,7 +261,7 @@ impl KeyType {
             // The word is the text of the key.
             (false, _) => self.append(&Value::from(word).to_string(), true, &mut key),
         };
-        encoded.with_context(|| format!("{word:?} is not a key of this table"))?;
+        encoded.with_context(|| format!("{} is not a key of this table", quoted(word)))?;
         Ok(key)
     }
 
@@ -287,7 +289,7 @@ impl KeyType {
             (Self::Time, JsonKey::Text(text)) => {
                 let time = DateTime::parse_from_rfc3339(&text);
                 let time = time.with_context(|| {
-                    format!("{text:?} does not have the form of {}", self.example())
+                    format!("{} does not have the form of {}", quoted(&text), self.example())
                 })?;
                 (time.timestamp(), time.timestamp_subsec_nanos()).encode(key);
             }
@@ -297,7 +299,7 @@ impl KeyType {
                 let array =
                     from_hex(&text).or_else(|_| from_hex(&format!("{}{digits}", super::HEX)))?;
                 if array.len() != bytes {
-                    bail!("{text:?} has {} bytes instead of {bytes}", array.len());
+                    bail!("{} has {} bytes instead of {bytes}", quoted(&text), array.len());
                 }
                 key.extend_from_slice(&array);
             }
@@ -323,7 +325,11 @@ impl KeyType {
                     part.append(value.get(), last && at + 1 == parts.len(), key)?;
                 }
             }
-            _ => bail!("{} does not have the form of {}", json.trim_ascii(), self.example()),
+            _ => bail!(
+                "{} does not have the form of {}",
+                shortened(json.trim_ascii()),
+                self.example()
+            ),
         }
         Ok(())
     }

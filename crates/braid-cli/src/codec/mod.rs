@@ -8,11 +8,13 @@ mod malformed;
 mod postcard;
 mod value;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 pub use key::KeyType;
 pub use malformed::Malformed;
 pub use value::ValueType;
+
+use crate::shown::quoted;
 
 /// Prefix of bytes in hexadecimal digits.
 const HEX: &str = "0x";
@@ -42,14 +44,14 @@ fn is_hex(text: &str) -> bool {
 /// Parses hexadecimal digits.
 fn from_hex(text: &str) -> Result<Vec<u8>> {
     let Some(digits) = text.strip_prefix(HEX) else {
-        bail!("{text:?} is not bytes; write bytes in hexadecimal digits, such as 0x00ff");
+        bail!("{} is not bytes; write bytes in hexadecimal digits, such as 0x00ff", quoted(text));
     };
     if !digits.is_ascii() || digits.len() % 2 != 0 {
-        bail!("{text:?} must have an even number of hexadecimal digits after 0x");
+        bail!("{} must have an even number of hexadecimal digits after 0x", quoted(text));
     }
     let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16);
     let bytes: Result<_, _> = (0..digits.len()).step_by(2).map(byte).collect();
-    bytes.map_err(|_| anyhow::anyhow!("{text:?} has characters that are not hexadecimal digits"))
+    bytes.map_err(|_| anyhow!("{} has characters that are not hexadecimal digits", quoted(text)))
 }
 
 /// The error for a text that is not a number of the type `name`, or not a `bool`.
@@ -66,5 +68,5 @@ fn number_error(text: &str, name: &str) -> String {
         };
     }
     let expected = whole!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
-    format!("{text:?} is not a valid {name}: expected {expected}")
+    format!("{} is not a valid {name}: expected {expected}", quoted(text))
 }

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::malformed::{Malformed, text};
 use super::postcard::PostcardType;
 use super::{append_json, from_hex, is_hex, json_error, json_text, number_error, to_hex};
+use crate::shown::{quoted, shortened};
 
 /// The type of a table's values, parsed from its name in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,8 +107,9 @@ impl ValueType {
                     serde_json::from_str(word).map_err(|error| json_value_error(word, &error))?;
                 if let Some(number) = number_beyond_64_bits(word) {
                     bail!(
-                        "MessagePack cannot hold {number}: its whole numbers are from {} to {}; \
+                        "MessagePack cannot hold {}: its whole numbers are from {} to {}; \
                          write the number as a string",
+                        shortened(number),
                         i64::MIN,
                         u64::MAX
                     );
@@ -209,7 +211,7 @@ fn offset(json: &str, error: &serde_json::Error) -> usize {
 /// The error for a word that is not JSON, where values are JSON.
 fn json_value_error(word: &str, error: &serde_json::Error) -> anyhow::Error {
     let reason = json_error::with_place(error);
-    anyhow!("values of this table are JSON, and {word:?} is not: {reason}")
+    anyhow!("values of this table are JSON, and {} is not: {reason}", quoted(word))
 }
 
 /// Parses the bytes of MessagePack that JSON cannot represent. Rejects all other MessagePack, so
@@ -219,10 +221,17 @@ fn message_pack_bytes(word: &str) -> Result<Vec<u8>> {
     let mut rest = &bytes[..];
     let is_whole = IgnoredAny::deserialize(&mut rmp_serde::Deserializer::new(&mut rest)).is_ok();
     if !is_whole || !rest.is_empty() {
-        bail!("values of this table are MessagePack, and {word:?} is not the bytes of one value");
+        bail!(
+            "values of this table are MessagePack, and {} is not the bytes of one value",
+            quoted(word)
+        );
     }
     match from_message_pack(&bytes) {
-        Some(json) => bail!("JSON can represent {word:?}; give the value as JSON: {json}"),
+        Some(json) => bail!(
+            "JSON can represent {}; give the value as JSON: {}",
+            quoted(word),
+            shortened(&json)
+        ),
         None => Ok(bytes),
     }
 }

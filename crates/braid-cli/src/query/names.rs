@@ -7,10 +7,8 @@ use anyhow::{Result, bail};
 use braiddb::InteractiveTransaction;
 
 use super::Query;
+use crate::shown::{MAX_NAMES, listed};
 use crate::verb::pages::{self, Range};
-
-/// Maximum number of names that an error lists.
-const MAX_LISTED: usize = 40;
 
 /// The columns that were not found yet, and those that exist.
 #[derive(Debug, Default)]
@@ -58,7 +56,7 @@ impl Query {
                 return Err(Found.into());
             }
             for name in record.columns() {
-                if search.existing.len() < MAX_LISTED && !search.existing.contains(&name) {
+                if search.existing.len() <= MAX_NAMES && !search.existing.contains(&name) {
                     search.existing.push(name);
                 }
             }
@@ -73,7 +71,7 @@ impl Query {
         let search = search.lock().unwrap_or_else(PoisonError::into_inner);
         match search.missing.first() {
             Some(name) if search.records > 0 => {
-                let existing = search.existing.join(", ");
+                let existing = listed(search.existing.iter().map(String::as_str));
                 bail!(
                     "no record of table {:?} has a column {name:?}; the columns are {existing}",
                     self.table.name

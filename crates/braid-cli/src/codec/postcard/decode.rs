@@ -1,5 +1,7 @@
 //! Decodes postcard values to JSON by their shape.
 
+use std::collections::HashSet;
+
 use super::shape::{Enclosing, Plain, Shape, around};
 use crate::codec::malformed::{self, Malformed};
 use crate::codec::{append_json, to_hex};
@@ -9,7 +11,8 @@ use crate::codec::{append_json, to_hex};
 pub enum Undecodable {
     /// The bytes are not an encoding of the shape.
     Malformed(Malformed),
-    /// The shape of a part is unknown, or the value is too large for JSON readers.
+    /// The shape of a part is unknown, or JSON cannot represent the value: it has too many levels or
+    /// parts, or a map that repeats a key.
     Opaque,
 }
 
@@ -215,18 +218,14 @@ impl<'v> Decoder<'v> {
         let at = self.at;
         self.value(shape, enclosing)?;
         self.empty_parts += usize::from(at == self.at);
-        match self.empty_parts > MAX_EMPTY_PARTS {
-            true => Err(Malformed::at(at, "a list has too many parts without bytes").into()),
-            false => Ok(()),
-        }
+        if self.empty_parts > MAX_EMPTY_PARTS { Err(Undecodable::Opaque) } else { Ok(()) }
     }
 
     fn map(&mut self, key: &Shape, value: &Shape, enclosing: Option<&Enclosing<'_>>) -> Result<()> {
-        let (count, is_object) = (self.length()?, key.is_name());
+        let (count, is_object, mut names) = (self.length()?, key.is_name(), HashSet::new());
         self.push(if is_object { "{" } else { "[" });
         for number in 0..count {
             self.push(if number > 0 { "," } else { "" });
-            let at = self.at;
             if is_object {
                 let begin = self.out.len();
                 self.value(key, enclosing)?;
@@ -234,6 +233,9 @@ impl<'v> Decoder<'v> {
                     // A number or a truth value.
                     self.out.insert(begin, b'"');
                     self.push("\"");
+                }
+                if !names.insert(self.out[begin..].to_vec()) {
+                    return Err(Undecodable::Opaque);
                 }
                 self.push(":");
                 self.value(value, enclosing)?;
@@ -243,11 +245,6 @@ impl<'v> Decoder<'v> {
                 self.push(",");
                 self.part(value, enclosing)?;
                 self.push("]");
-            }
-            self.empty_parts += usize::from(at == self.at);
-            if self.empty_parts > MAX_EMPTY_PARTS {
-                let reason = "a map has too many parts without bytes";
-                return Err(Malformed::at(at, reason).into());
             }
         }
         self.push(if is_object { "}" } else { "]" });

@@ -12,6 +12,7 @@ use super::decode::bits;
 use super::shape::{Enclosing, Plain, Shape, around};
 use crate::codec::json_text::Fields;
 use crate::codec::{from_hex, json_error, number_error};
+use crate::shown::{listed, quoted, shortened};
 
 /// Maximum nesting of a value.
 const MAX_DEPTH: usize = 120;
@@ -51,11 +52,7 @@ impl Encoder<'_> {
     }
 
     fn expected(&self, expected: &str, json: &str) -> anyhow::Error {
-        let mut shown: String = json.chars().take(40).collect();
-        if shown.len() < json.len() {
-            shown.push('…');
-        }
-        self.error(format!("expected {expected}, not {shown}"))
+        self.error(format!("expected {expected}, not {}", shortened(json)))
     }
 
     fn value(
@@ -191,7 +188,8 @@ impl Encoder<'_> {
             let fields = Fields::parse(&content).map_err(|reason| self.error(reason))?;
             append_varint(fields.iter().count() as u128, self.out);
             for (name, part) in fields.iter() {
-                let (quoted, place) = (serde_json::to_string(name)?, format!(".{name}"));
+                let (quoted, place) =
+                    (serde_json::to_string(name)?, format!(".{}", shortened(name)));
                 self.part(&place, key, &quoted, enclosing)?;
                 self.part(&place, value, part, enclosing)?;
             }
@@ -218,16 +216,16 @@ impl Encoder<'_> {
         let fields = Fields::parse(&content).map_err(|reason| self.error(reason))?;
         let known: HashSet<&str> = shapes.iter().map(|(name, _)| &**name).collect();
         if let Some((unknown, _)) = fields.iter().find(|(name, _)| !known.contains(name)) {
-            let names: Vec<&str> = shapes.iter().map(|(name, _)| &**name).collect();
             return Err(self.error(format!(
-                "there is no field {unknown:?}; the fields are {}",
-                names.join(", ")
+                "there is no field {}; the fields are {}",
+                quoted(unknown),
+                names(shapes)
             )));
         }
         for (name, shape) in shapes {
             let part = match fields.get(name) {
                 Some(part) => part,
-                None if matches!(shape, Shape::Option(_)) => "null",
+                None if shape.may_be_null(enclosing) => "null",
                 None => return Err(self.error(format!("the field {name:?} is missing"))),
             };
             self.part(&format!(".{name}"), shape, part, enclosing)?;
@@ -243,10 +241,10 @@ impl Encoder<'_> {
     ) -> Result<()> {
         let find = |name: &str| cases.iter().position(|(case, _)| case == name);
         let unknown = |name: &str| {
-            let names: Vec<&str> = cases.iter().map(|(name, _)| &**name).collect();
             self.error(format!(
-                "there is no variant {name:?}; the variants are {}",
-                names.join(", ")
+                "there is no variant {}; the variants are {}",
+                quoted(name),
+                names(cases)
             ))
         };
         let content = self.content(json)?;
@@ -332,6 +330,11 @@ impl Encoder<'_> {
         }
         Ok(())
     }
+}
+
+/// The names of fields or variants, for an error.
+fn names(parts: &[(String, Shape)]) -> String {
+    listed(parts.iter().map(|(name, _)| &**name))
 }
 
 /// Rejects digits of a number that is too large. Infinity is written as a word.

@@ -45,7 +45,8 @@ impl PostcardType {
         self.shapes.iter().find(|(other, _)| *other == version).map(|(_, shape)| shape)
     }
 
-    /// Appends a value as JSON, or as a string of bytes if no shape of its version is known.
+    /// Appends a value as JSON, or as a string of bytes if no shape of its version is known or JSON
+    /// cannot represent the value.
     ///
     /// # Errors
     /// If the bytes are not the encoding of a value.
@@ -99,16 +100,11 @@ impl PostcardType {
         if matches!(shape, Shape::Plain(Plain::Str | Plain::Char)) {
             return self.encode_json(&serde_json::to_string(word)?);
         }
-        if word.starts_with(HEX) && *shape != Shape::Plain(Plain::Bytes) {
-            return self.encode_bytes(word);
-        }
-        match serde_json::from_str::<&serde_json::value::RawValue>(word) {
-            Ok(_) => self.encode_json(word),
-            // The name of a variant, for example.
-            Err(_) if !word.starts_with(['{', '[', '"']) => {
-                self.encode_json(&serde_json::to_string(word)?)
-            }
-            Err(_) => self.encode_json(word),
+        let is_json = serde_json::from_str::<&serde_json::value::RawValue>(word).is_ok();
+        match is_json || word.starts_with(['{', '[', '"']) {
+            true => self.encode_json(word),
+            // The name of a variant, or bytes.
+            false => self.encode_json(&serde_json::to_string(word)?),
         }
     }
 

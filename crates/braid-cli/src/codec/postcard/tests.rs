@@ -184,11 +184,148 @@ fn truncated_values_are_malformed_at_their_end() {
     let longer = [&bytes[..], &[0]].concat();
     let malformed = kind.append_json(&longer, &mut Vec::new()).unwrap_err();
     assert_eq!(malformed.to_string(), format!("at byte {}: 1 bytes follow the value", bytes.len()));
-    // A list that claims more parts without bytes than memory holds.
-    let empty = PostcardType::new("Vec<()>", &[]);
-    let huge = [&[1][..], &[0xff; 9], &[1]].concat();
-    let malformed = empty.append_json(&huge, &mut Vec::new()).unwrap_err();
-    assert!(malformed.reason.contains("too many parts"), "{malformed}");
+}
+
+/// The type with this shape in version 1.
+fn shaped(shape: &str) -> PostcardType {
+    let listed = PostcardType::new("shaped", &[]);
+    PostcardType { shapes: vec![(1, Shape::parse(shape).unwrap())], ..listed }
+}
+
+/// A text that is bytes for serde, and a map that repeats keys.
+#[derive(Clone, Debug, PartialEq)]
+struct Blob(Vec<u8>);
+
+impl Serialize for Blob {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl serde::de::Visitor<'_> for Bytes {
+            type Value = Blob;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Blob, E> {
+                Ok(Blob(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Unit;
+
+#[derive(Serialize, Deserialize)]
+struct Meters(f64);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Kind {
+    #[serde(rename = "null")]
+    Null,
+    #[serde(rename = "0x01")]
+    Hex,
+    New(Option<u8>),
+    Empty {},
+    Of(()),
+}
+
+macro_rules! schemas {
+    ($($kind:ty: $name:literal),*) => {
+        $(impl Schema for $kind {
+            const NAME: &'static str = $name;
+        })*
+    };
+}
+
+schemas!(Unit: "unit", Meters: "meters", Kind: "kind", Blob: "blob");
+
+#[test]
+fn every_kind_of_part_is_kept() {
+    same(&Unit, "null");
+    same(&Meters(-0.0), "-0.0");
+    same(&Kind::Null, "\"null\"");
+    same(&Kind::Hex, "\"0x01\"");
+    same(&Kind::New(None), "{\"New\":null}");
+    same(&Kind::New(Some(7)), "{\"New\":7}");
+    same(&Kind::Empty {}, "{\"Empty\":{}}");
+    same(&Kind::Of(()), "\"Of\"");
+    same(&Blob(vec![0, 255]), "\"0x00ff\"");
+    same(&Some(Blob(vec![0, 255])), "\"0x00ff\"");
+    same(&Some("0x0102".to_owned()), "\"0x0102\"");
+    same(&"0x0102".to_owned(), "\"0x0102\"");
+    same(&Some(Some(())), "{\"Some\":{\"Some\":null}}");
+    same(&Some(String::new()), "\"\"");
+    same(&f32::NAN, "\"NaN\"");
+    same(&(f64::NEG_INFINITY, f64::MIN_POSITIVE), "[\"-inf\",2.2250738585072014e-308]");
+    same(&BTreeMap::from([(i128::MIN, 'x')]), &format!("{{\"{}\":\"x\"}}", i128::MIN));
+    same(&BTreeMap::from([(true, '"'), (false, '\\')]), "{\"false\":\"\\\\\",\"true\":\"\\\"\"}");
+    same(&BTreeMap::from([('\t', u128::MAX)]), &format!("{{\"\\t\":{}}}", u128::MAX));
+    same(&BTreeMap::from([(Some(1_u8), Unit)]), "[[1,null]]");
+    same(&BTreeMap::from([(Kind::Hex, 1_u8)]), "[[\"0x01\",1]]");
+}
+
+#[test]
+fn values_that_json_cannot_represent_are_bytes() {
+    // A list with more parts without bytes than memory holds, and one that is only long.
+    for (shape, bytes) in [
+        ("Vec<()>", [&[1][..], &[0xff; 9], &[1]].concat()),
+        ("Vec<()>", vec![1, 0x80, 0x80, 0x08]),
+        ("Map<(), ()>", [&[1][..], &[0xff; 9], &[1]].concat()),
+        // A map that repeats a key.
+        ("Map<str, u8>", b"\x01\x02\x01a\x01\x01a\x02".to_vec()),
+        ("{m: Map<u8, u8>}", vec![1, 2, 7, 1, 7, 2]),
+    ] {
+        let kind = shaped(shape);
+        let shown = json(&kind, &bytes);
+        assert!(shown.starts_with("\"0x01"), "{shape}: {shown}");
+        assert_eq!(kind.encode_json(&shown).unwrap(), bytes, "{shape}");
+        let mut text = Vec::new();
+        kind.append_text(&bytes, &mut text).unwrap();
+        assert_eq!(kind.encode(str::from_utf8(&text).unwrap()).unwrap(), bytes, "{shape}");
+    }
+    assert_eq!(json(&shaped("Map<str, u8>"), b"\x01\x02\x01a\x01\x01b\x01"), "{\"a\":1,\"b\":1}");
+    // Keys that are not names are pairs, which may repeat.
+    assert_eq!(
+        json(&shaped("Map<f64, ()>"), &[[1, 2].as_slice(), &[0; 16]].concat()),
+        "[[0.0,null],[0.0,null]]"
+    );
+}
+
+#[test]
+fn a_field_that_refers_to_an_optional_value_may_be_missing() {
+    let kind = shaped("Option<{left: ^2, right: Option<^2>}>");
+    assert_eq!(kind.encode("{}").unwrap(), [1, 1, 0, 0]);
+}
+
+#[test]
+fn messages_are_short() {
+    let variants: Vec<String> = (0..5000).map(|number| format!("Variant{number}")).collect();
+    let kind = shaped(&format!("{{{}}}", variants.join(", ")));
+    assert_eq!(json(&kind, &[1, 0x87, 0x27]), "\"Variant4999\"");
+    let malformed = kind.append_json(&[1, 0x88, 0x27], &mut Vec::new()).unwrap_err();
+    assert!(malformed.to_string().contains("variant 5000 of an enum with 5000"), "{malformed}");
+    let long = "9".repeat(1 << 20);
+    for (shape, value) in [
+        (&*format!("{{{}}}", variants.join(", ")), "\"Other\"".to_owned()),
+        (&*format!("{{{}: u8}}", variants.join(": u8, ")), "{\"Other\":1}".to_owned()),
+        ("u64", long.clone()),
+        ("bool", format!("\"{long}\"")),
+        ("{a: u8}", format!("{{\"{long}\":1}}")),
+        ("Map<str, u8>", format!("{{\"{long}\":-1}}")),
+        ("bytes", format!("\"{long}\"")),
+        ("bytes", format!("\"0x{long}x\"")),
+    ] {
+        let error = format!("{:#}", shaped(shape).encode_json(&value).unwrap_err());
+        assert!(error.len() < 1500, "{shape:.40}: {} bytes: {error:.300}", error.len());
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::source::Source;
 use super::{csv_rows, json_rows};
 use crate::arguments::{Format, Import};
 use crate::output::escaped;
+use crate::shown::listed;
 #[cfg(not(feature = "parquet"))]
 use crate::verb::file_format::NO_PARQUET;
 
@@ -65,8 +66,8 @@ pub fn position(columns: &[impl AsRef<str>], name: &str, file: &str) -> Result<u
     let found = columns.iter().position(|column| column.as_ref() == name);
     found.with_context(|| {
         let names: Vec<String> = columns.iter().map(|name| escaped(name.as_ref())).collect();
-        let message =
-            format!("{file} has no column {name:?}; its columns are {}", names.join(", "));
+        let names = listed(names.iter().map(String::as_str));
+        let message = format!("{file} has no column {name:?}; its columns are {names}");
         match columns {
             // The header may use another delimiter.
             [one] => match DELIMITERS.iter().find(|(between, _)| one.as_ref().contains(*between)) {

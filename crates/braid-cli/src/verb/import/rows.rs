@@ -1,6 +1,7 @@
 //! Runs of rows in few allocations, and rejected rows.
 
 use crate::codec::to_hex;
+use crate::shown::quoted;
 
 /// Rows of a file: keys and values in one buffer.
 #[derive(Debug, Default)]
@@ -105,7 +106,7 @@ impl Rows {
 pub fn repeated(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
         Ok(text) if !text.contains(char::is_control) => {
-            format!("an earlier row has its key {text:?}")
+            format!("an earlier row has its key {}", quoted(text))
         }
         _ => format!("an earlier row has its key, which is encoded as {}", to_hex(key)),
     }

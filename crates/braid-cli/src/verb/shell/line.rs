@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::arguments::Scan;
+use crate::shown::shortened;
 
 /// A line of the shell.
 #[derive(Debug, Parser)]
@@ -68,7 +69,7 @@ impl Step {
     /// If it is not a command.
     pub fn parse(line: &str) -> Result<Option<Result<Self, String>>> {
         let Some(words) = shlex::split(line) else {
-            bail!("a quotation mark is not closed: {line}")
+            bail!("a quotation mark is not closed: {}", shortened(line))
         };
         if words.is_empty() || words[0].starts_with('#') {
             return Ok(None);
