@@ -97,7 +97,9 @@ fn tables_of_any_types_are_exported_by_key_and_value() {
             assert!(said.contains("--value"), "{said}");
         }
         // Any text is exported verbatim.
-        let texts = ["{\"a\" : 1}", "{\"a\":\n1}", "7", "null", "\"quoted\"", "two\nlines", ""];
+        let twice = "{\"a\":1,\"a\":2}";
+        let texts =
+            ["{\"a\" : 1}", twice, "{\"a\":\n1}", "7", "null", "\"quoted\"", "two\nlines", ""];
         for (number, text) in texts.iter().enumerate() {
             braid.run(&["put", "texts", &number.to_string(), text], 0);
         }
@@ -107,6 +109,18 @@ fn tables_of_any_types_are_exported_by_key_and_value() {
             braid.run(&["import", &out, "--table", file, "--key", "key", "--value", "value"], 0);
             assert_eq!(braid.run(&["scan", file], 0).0, braid.run(&["scan", "texts"], 0).0);
         }
+        // Keys that are truth values.
+        let db =
+            Database::open(braid.directory(), Options::default().workers(1)).unwrap().watched();
+        let table: Table<bool, u8> = block_on(db.create_table("truths")).unwrap();
+        block_on(db.put(&table, &true, &7)).unwrap();
+        db.close().unwrap();
+        drop((table, db));
+        let out = braid.path("truths.jsonl");
+        braid.run(&["export", &out, "--table", "truths"], 0);
+        braid.run(&["delete", "truths", "true"], 0);
+        braid.run(&["import", &out, "--table", "truths", "--key", "key", "--value", "value"], 0);
+        assert_eq!(braid.run(&["scan", "truths"], 0).0, "true\t7\n");
         let bad =
             braid.file("bad.csv", "key,value\nx,1\n\"[7,\"\"a\"\"]\",x\n\"[1,\"\"c\"\"]\",3\n");
         let import = ["import", &bad, "--table", "pairs", "--key", "key", "--value", "value"];

@@ -1,6 +1,7 @@
 //! JSON objects as text. They keep their digits and the order of their fields, and lose only
 //! whitespace. Objects with two fields of the same name are rejected.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -53,10 +54,10 @@ impl<'a> Fields<'a> {
 const MAX_DEPTH: usize = 128;
 
 /// Searches well-formed JSON for objects with two fields of the same name, in one pass.
-fn check(text: &str) -> Result<(), String> {
+pub(super) fn check(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     // The names of each open object so far, and no names for an open array.
-    let mut open: Vec<Option<HashSet<String>>> = Vec::new();
+    let mut open: Vec<Option<HashSet<Cow<'_, str>>>> = Vec::new();
     let (mut at, mut is_name_next) = (0, false);
     while let Some(byte) = bytes.get(at) {
         match byte {
@@ -82,7 +83,10 @@ fn check(text: &str) -> Result<(), String> {
                 if let Some(names) = open.last_mut().and_then(Option::as_mut)
                     && is_name_next
                 {
-                    let name = unquoted(&text[begin..=at])?;
+                    let name = match &text[begin + 1..at] {
+                        name if name.contains('\\') => unquoted(&text[begin..=at])?.into(),
+                        name => Cow::Borrowed(name),
+                    };
                     if names.contains(&name) {
                         return Err(two_fields(&name));
                     }

@@ -253,13 +253,17 @@ impl KeyType {
             }
             _ => false,
         };
-        let encoded = match (is_json, self) {
-            (true, _) => self.append(word, true, &mut key),
-            (false, Self::Tuple(_) | Self::Struct(_)) => {
+        if is_json && self.append(word, true, &mut key).is_ok() {
+            return Ok(key);
+        }
+        key = KeyBuffer::new();
+        let encoded = match self {
+            Self::Tuple(_) | Self::Struct(_) if !is_json => {
                 Err(anyhow!("write the key as a JSON array, such as {}", self.example()))
             }
+            Self::Tuple(_) | Self::Struct(_) => self.append(word, true, &mut key),
             // The word is the text of the key.
-            (false, _) => self.append(&Value::from(word).to_string(), true, &mut key),
+            _ => self.append(&Value::from(word).to_string(), true, &mut key),
         };
         encoded.with_context(|| format!("{} is not a key of this table", quoted(word)))?;
         Ok(key)
@@ -287,8 +291,7 @@ impl KeyType {
             (Self::Bytes, JsonKey::Text(text)) if last => from_hex(&text)?.encode(key),
             (Self::Bytes, JsonKey::Text(text)) => from_hex(&text)?.encode_part(key),
             (Self::Time, JsonKey::Text(text)) => {
-                let time = DateTime::parse_from_rfc3339(&text);
-                let time = time.with_context(|| {
+                let time = text.parse::<DateTime<Utc>>().with_context(|| {
                     format!("{} does not have the form of {}", quoted(&text), self.example())
                 })?;
                 (time.timestamp(), time.timestamp_subsec_nanos()).encode(key);
@@ -342,11 +345,20 @@ impl KeyType {
         match self {
             Self::Text => out.extend_from_slice(text(bytes)?.as_bytes()),
             _ => match self.decode(bytes)? {
-                Value::String(text) => out.extend_from_slice(text.as_bytes()),
+                Value::String(text) if self.is_bare(&text, bytes) => {
+                    out.extend_from_slice(text.as_bytes());
+                }
                 key => out.extend_from_slice(key.to_string().as_bytes()),
             },
         }
         Ok(())
+    }
+
+    /// Returns whether a text without quotation marks is the word of a key. Within an optional key,
+    /// the text `null` differs from null.
+    fn is_bare(&self, text: &str, key: &[u8]) -> bool {
+        let may_be_json = matches!(self, Self::Option(_) | Self::Reverse(_));
+        !may_be_json || self.encode(text).is_ok_and(|encoded| encoded[..] == *key)
     }
 
     /// Appends a key as JSON.

@@ -125,19 +125,23 @@ impl ValueType {
         }
     }
 
-    /// Encodes a JSON value of a file: the same values as [`ValueType::encode`], where a string is
-    /// the word.
+    /// Encodes a JSON value of a file, in the form that [`ValueType::append_json`] writes.
     ///
     /// # Errors
     /// If the value is not of this type, with the expected form.
     pub fn encode_json(&self, json: &str) -> Result<Vec<u8>> {
-        match self {
-            Self::Postcard(kind) => kind.encode_json(json),
-            _ if json.starts_with('"') => {
-                let word = json_text::unquoted(json).map_err(|reason| anyhow!(reason))?;
-                self.encode(&word)
+        let word = match json.starts_with('"') {
+            true => Some(json_text::unquoted(json).map_err(|reason| anyhow!(reason))?),
+            false => None,
+        };
+        match (self, word) {
+            (Self::Postcard(kind), _) => kind.encode_json(json),
+            // A string, or the bytes of a value that JSON cannot represent.
+            (Self::MessagePack, Some(word)) if is_hex(&word) => {
+                message_pack_bytes(&word).or_else(|_| self.encode(json))
             }
-            _ => self.encode(json),
+            (Self::Json | Self::MessagePack, _) | (_, None) => self.encode(json),
+            (_, Some(word)) => self.encode(&word),
         }
     }
 
@@ -214,8 +218,7 @@ fn json_value_error(word: &str, error: &serde_json::Error) -> anyhow::Error {
     anyhow!("values of this table are JSON, and {} is not: {reason}", quoted(word))
 }
 
-/// Parses the bytes of MessagePack that JSON cannot represent. Rejects all other MessagePack, so
-/// that an import of exported JSON lines never mistakes a string for bytes.
+/// Parses the bytes of MessagePack that JSON cannot represent. Rejects all other MessagePack.
 fn message_pack_bytes(word: &str) -> Result<Vec<u8>> {
     let bytes = from_hex(word)?;
     let mut rest = &bytes[..];
@@ -266,11 +269,12 @@ fn from_message_pack(bytes: &[u8]) -> Option<String> {
     Some(rmp_serde::from_slice::<serde_json::Value>(bytes).ok()?.to_string())
 }
 
-/// Returns whether a text is a JSON object on one line.
+/// Returns whether a text is a JSON object on one line that an import accepts.
 fn is_object(text: &str) -> bool {
     text.starts_with('{')
         && !text.contains(['\n', '\r'])
         && serde_json::from_str::<&RawValue>(text).is_ok()
+        && json_text::check(text).is_ok()
 }
 
 #[cfg(test)]
@@ -388,6 +392,20 @@ mod tests {
     }
 
     #[test]
+    fn strings_of_json_values_are_kept() {
+        for name in ["json note", "messagepack note"] {
+            let kind = ValueType::named(name, &[]);
+            for json in [r#""7""#, r#""null""#, r#""{}""#, r#""\"a\"""#, r#""0xa161""#, r#""a""#] {
+                let (mut out, bytes) = (Vec::new(), kind.encode_json(json).unwrap());
+                kind.append_json(&bytes, &mut out).unwrap();
+                assert_eq!(String::from_utf8(out).unwrap(), json, "{name}");
+            }
+        }
+        let kind = ValueType::MessagePack;
+        assert_eq!(kind.encode_json("\"0xc401ff\"").unwrap(), [0xc4, 1, 255]);
+    }
+
+    #[test]
     fn json_values_take_one_line() {
         let json = |kind: &str, bytes: &[u8]| {
             let mut out = Vec::new();
@@ -397,6 +415,11 @@ mod tests {
         assert_eq!(json("str", b"{\"a\": 1.10}"), "{\"a\": 1.10}");
         assert_eq!(json("str", b"{\"a\":\n1}"), "\"{\\\"a\\\":\\n1}\"");
         assert_eq!(json("str", b"{oops"), "\"{oops\"");
+        // An import would reject these objects.
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(128), "]".repeat(128));
+        for text in ["{\"a\":1,\"a\":2}", "{\"a\":{\"b\":1,\"\\u0062\":1}}", &deep] {
+            assert_eq!(json("str", text.as_bytes()), serde_json::to_string(text).unwrap());
+        }
         assert_eq!(json("str", b"7"), "\"7\"");
         assert_eq!(json("u64", &<u64 as Value>::encode(&7).unwrap()), "7");
         assert_eq!(json("bytes", &[0, 255]), "\"0x00ff\"");

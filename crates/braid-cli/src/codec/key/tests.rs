@@ -13,6 +13,25 @@ fn same<K: Key>(key: &K, word: &str, shown: &Value) {
     key.encode(&mut bytes);
     assert_eq!(kind.encode(word).unwrap(), bytes, "{word}");
     assert_eq!(kind.decode(&bytes).unwrap(), *shown, "{word}");
+    let mut text = Vec::new();
+    kind.append_text(&bytes, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(kind.encode(&text).unwrap(), bytes, "{word} as {text}");
+}
+
+#[test]
+fn text_that_is_json_is_kept_in_optional_keys() {
+    for text in ["null", "7", "1e400", "true", "[1]", "{}", "\"a\"", "\"", "", " ", "0xzz"] {
+        let quoted = json!(text).to_string();
+        same(&Some(text.to_owned()), &quoted, &json!(text));
+        same(&Reverse(text.to_owned()), &quoted, &json!(text));
+        same(&Some((text.to_owned(), 7_u8)), &format!("[{quoted},7]"), &json!([text, 7]));
+    }
+    same(&Some("7".to_owned()), "7", &json!("7"));
+    same(&Some("null".to_owned()), "\"null\"", &json!("null"));
+    same(&Some(u128::MAX), &u128::MAX.to_string(), &json!(u128::MAX.to_string()));
+    same(&Some(f64::NAN), "NaN", &json!("NaN"));
+    same(&Reverse(Some(-0.0_f64)), "-0.0", &json!(-0.0));
 }
 
 #[test]
@@ -55,6 +74,8 @@ fn uuids_have_dashes_and_time_stamps_are_rfc_3339() {
         ("1970-01-01T00:00:00Z", 0_i64, 0_u32),
         ("1969-12-31T23:59:59.500Z", -1, 500_000_000),
         ("2026-01-31T12:00:00.000000001Z", 1_769_860_800, 1),
+        ("+12026-01-31T12:00:00Z", 317_339_380_800, 0),
+        ("-0001-01-01T00:00:00Z", -62_198_755_200, 0),
     ] {
         let mut bytes = KeyBuffer::new();
         (seconds, nanoseconds).encode(&mut bytes);

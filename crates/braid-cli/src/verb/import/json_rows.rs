@@ -221,25 +221,15 @@ pub fn row(text: &str, number: u64, import: &Import) -> Result<(String, String),
     let fields = Fields::parse(text)?;
     let find = |name: &str| fields.get(name).ok_or_else(|| format!("it has no field {name:?}"));
     let part = |name: &str| match find(name)? {
-        key if key.starts_with(['"', '-', '['])
-            || key.starts_with(|c: char| c.is_ascii_digit()) =>
-        {
-            Ok(key)
+        key if key == "null" || key.starts_with('{') => {
+            Err(format!("its field {name:?} is neither a string nor a number"))
         }
-        "true" => Ok("true"),
-        "false" => Ok("false"),
-        _ => Err(format!("its field {name:?} is neither a string nor a number")),
+        key => Ok(key),
     };
     let key = match &import.key[..] {
         [] => number.to_string(),
         [column] => match part(&column.name)? {
             key if key.starts_with('"') => unquoted(key)?,
-            "true" | "false" if column.kind != Some("bool") => {
-                return Err(format!(
-                    "its field {:?} is neither a string nor a number",
-                    column.name
-                ));
-            }
             key => key.to_owned(),
         },
         columns => {
