@@ -1,5 +1,14 @@
 //! The `braid` command: a database on the command line.
 
+/// Prints a message to standard error, and ignores a closed pipe. The macro of the standard library
+/// panics.
+macro_rules! eprintln {
+    ($($message:tt)*) => {{
+        use std::io::Write as _;
+        _ = writeln!(std::io::stderr(), $($message)*);
+    }};
+}
+
 mod any_table;
 mod arguments;
 mod codec;

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use braiddb::{Database, Table};
 use common::limit::{Watched, with_limit};
-use common::{Braid, LIMIT, program};
+use common::{Braid, LIMIT, ended, program};
 use pollster::block_on;
 
 #[test]
@@ -70,4 +73,37 @@ fn wrong_numbers_are_reported_with_the_expected_range() {
             assert_eq!(braid.run(&["scan", "weights", "--json"], 0).0, json);
         }
     });
+}
+
+#[test]
+fn closed_pipes_change_no_exit_code() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let closed = || std::io::pipe().unwrap().1;
+    let rows = braid.file("rows.csv", "id,n\n1,2,3\n");
+    for (words, code) in [
+        (&["get", "t", "none"][..], 1),
+        (&["changes"], 0),
+        (&["check", "none"], 2),
+        (&["get", "none", "a"], 3),
+        (&["import", &rows, "--table", "r", "--key", "id"], 4),
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_braid"));
+        child.args(words).env("BRAID_DB", braid.directory());
+        let mut child = child.stdout(Stdio::null()).stderr(closed()).spawn().unwrap();
+        assert_eq!(ended(&mut child).code(), Some(code), "{words:?}");
+    }
+}
+
+#[test]
+fn a_follower_ends_when_its_reader_does() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let mut follow = Command::new(env!("CARGO_BIN_EXE_braid"));
+    follow.args(["changes", "--follow", "--db"]).arg(braid.directory());
+    let mut child = follow.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("transaction "), "{line}");
+    assert!(ended(&mut child).success());
 }

@@ -1,14 +1,14 @@
 //! `changes`: the committed transactions in the log.
 
 use std::collections::HashMap;
+use std::io;
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use braiddb::changes::{Change, ChangeKind, ChangeToken, ChangeTransaction};
 use braiddb::{ChangesError, Database, Error};
 use pollster::block_on;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::any_table::AnyTable;
 use crate::arguments::Changes;
@@ -17,7 +17,7 @@ use crate::output::{Output, escaped};
 use crate::store::{StoreArguments, existing_table};
 
 /// Time between two looks at the log with `--follow`.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
+const FOLLOW_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// Prints the transactions after a token.
 pub fn run(changes: &Changes, store: &StoreArguments, output: &Output) -> Result<ExitCode> {
@@ -30,7 +30,9 @@ pub fn run(changes: &Changes, store: &StoreArguments, output: &Output) -> Result
         if !changes.follow || left == 0 {
             break;
         }
-        thread::sleep(FOLLOW_PAUSE);
+        if reader_is_gone() {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
     if let Some(token) = token
         && !output.json
@@ -38,6 +40,14 @@ pub fn run(changes: &Changes, store: &StoreArguments, output: &Output) -> Result
         eprintln!("later transactions: braid changes --from {token}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits before the next look at the log. Returns whether the reader of the output closed the pipe.
+fn reader_is_gone() -> bool {
+    let stdout = io::stdout();
+    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+    // An interruption ends the pause early.
+    poll(&mut watched, Some(&FOLLOW_PAUSE)).is_ok_and(|events| events > 0)
 }
 
 fn parse(word: &str) -> Result<ChangeToken> {
