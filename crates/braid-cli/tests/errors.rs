@@ -126,6 +126,7 @@ fn a_wrong_file_is_reported_with_a_remedy() {
     for (name, content, what) in [
         ("a.csv.gz", &b"\x1f\x8b\x08\0"[..], "nothing was imported: "),
         ("book.csv", b"PK\x03\x04 and more", "book.csv is compressed with zip;"),
+        ("wide.csv", b"\xff\xfei\0d\0", "wide.csv is text in UTF-16; convert it first: iconv"),
         ("array.jsonl", b"\n [\n{\"id\":1}\n", "line 4: the array has no end; ] is missing"),
         ("whole.jsonl", b"[{\"id\":1}]\n{}\n", "line 2: text follows the end of the array"),
         (

@@ -16,6 +16,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Maximum size of a row.
 pub const MAX_ROW_BYTES: usize = 64 << 20;
 
+/// Maximum number of fields of a row.
+const MAX_FIELDS: usize = 1 << 20;
+
 /// Position of the reader in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -112,7 +115,7 @@ impl<R: Read> CsvReader<R> {
     ///
     /// # Errors
     /// I/O errors of the file. [`ErrorKind::InvalidData`] for unmatched quotation marks and for a row
-    /// longer than [`MAX_ROW_BYTES`]. The start of the next row is then unknown.
+    /// longer than [`MAX_ROW_BYTES`] or with more than [`MAX_FIELDS`]. The start of the next row is then unknown.
     pub fn read(&mut self, row: &mut Row) -> Result<bool> {
         row.text.clear();
         row.ends.clear();
@@ -187,6 +190,12 @@ impl<R: Read> CsvReader<R> {
                     "line {}: the row that begins here is longer than {} MiB",
                     row.line,
                     MAX_ROW_BYTES >> 20
+                )));
+            }
+            if row.ends.len() > MAX_FIELDS {
+                return Err(malformed(format!(
+                    "line {}: the row that begins here has more than {MAX_FIELDS} fields",
+                    row.line
                 )));
             }
         }
@@ -343,6 +352,9 @@ mod tests {
             error.contains("line 2: the row that begins here is longer than 64 MiB"),
             "{error}"
         );
+        let endless = std::io::Read::chain("a\n".as_bytes(), std::io::repeat(b','));
+        let error = rows(endless, b',').unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("more than 1048576 fields"), "{error}");
     }
 
     /// Random texts are parsed like in the `csv` crate.

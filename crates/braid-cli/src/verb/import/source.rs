@@ -58,9 +58,9 @@ impl Source {
             }
             Some(Compression::Gzip) => Box::new(MultiGzDecoder::new(file)),
             Some(Compression::Zstd) => Box::new(Decoder::new(file).with_context(unreadable)?),
-            Some(Compression::Other(kind, unpack)) => bail!(
-                "{name} is compressed with {kind}; decompress it first: {unpack} {name} | braid \
-                 import - --format csv (or jsonl)"
+            Some(Compression::Other(kind, convert)) => bail!(
+                "{name} is {kind}; convert it first: {convert} {name} | braid import - --format \
+                 csv (or jsonl)"
             ),
         };
         Ok(Self { name, format, delimiter, reader: Watched { file, bar } })
@@ -108,7 +108,7 @@ fn open(path: &Path) -> Result<(File, u64)> {
 enum Compression {
     Gzip,
     Zstd,
-    /// Another one, by its name, and the command that decompresses it.
+    /// Another form, by its name, and the command that converts it.
     Other(&'static str, &'static str),
 }
 
@@ -117,11 +117,13 @@ impl Compression {
     fn of<R: Read + Send>(mut file: R) -> io::Result<(Option<Self>, impl Read + Send)> {
         let mut first = Vec::new();
         file.by_ref().take(6).read_to_end(&mut first)?;
-        let kinds: [(&[u8], Self); 4] = [
+        let kinds: [(&[u8], Self); 6] = [
             (b"\x1f\x8b\x08", Self::Gzip),
             (b"\x28\xb5\x2f\xfd", Self::Zstd),
-            (b"\xfd7zXZ\0", Self::Other("xz", "xz -dc")),
-            (b"PK\x03\x04", Self::Other("zip", "unzip -p")),
+            (b"\xfd7zXZ\0", Self::Other("compressed with xz", "xz -dc")),
+            (b"PK\x03\x04", Self::Other("compressed with zip", "unzip -p")),
+            (b"\xff\xfe", Self::Other("text in UTF-16", "iconv -f utf-16 -t utf-8")),
+            (b"\xfe\xff", Self::Other("text in UTF-16", "iconv -f utf-16 -t utf-8")),
         ];
         let kind = kinds.into_iter().find(|(begins, _)| first.starts_with(begins));
         Ok((kind.map(|(_, kind)| kind), io::Cursor::new(first).chain(file)))
