@@ -476,7 +476,7 @@ impl KeyType {
 }
 
 /// Formats a UUID with dashes.
-fn dashed(uuid: &[u8; 16]) -> String {
+pub fn dashed(uuid: &[u8; 16]) -> String {
     let digits = |bytes: &[u8]| to_hex(bytes)[super::HEX.len()..].to_owned();
     let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
     parts.map(digits).join("-")

@@ -11,6 +11,8 @@ mod value;
 use anyhow::{Result, anyhow, bail};
 
 pub use key::KeyType;
+#[cfg(feature = "parquet")]
+pub use key::dashed;
 pub use malformed::Malformed;
 pub use value::ValueType;
 

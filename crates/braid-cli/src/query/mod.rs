@@ -15,6 +15,8 @@ use braiddb::InteractiveTransaction;
 
 use self::condition::Condition;
 use self::order::{OrderColumn, Sorter};
+#[cfg(feature = "parquet")]
+pub use self::value::Comparable;
 use crate::any_table::{AnyTable, RecordError};
 use crate::arguments::Questions;
 use crate::codec::json_text::Fields;

@@ -17,6 +17,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
 use crate::codec::json_text::{Fields, unquoted};
+use crate::query::Comparable;
 
 /// Approximate size of a row group before compression.
 const GROUP_BYTES: usize = 16 << 20;
@@ -128,29 +129,11 @@ impl Seen {
 /// Numbers that JSON cannot represent, as strings.
 const NOT_FINITE: [&str; 3] = ["\"NaN\"", "\"inf\"", "\"-inf\""];
 
-/// Returns whether a JSON number equals the shortest text of the nearest double, except for zeros.
+/// Returns whether a JSON number equals the shortest text of the nearest double.
 fn is_exactly_a_double(json: &str) -> bool {
     let Ok(double) = json.parse::<f64>() else { return false };
-    double.is_finite() && significant(json) == significant(&format!("{double:e}"))
-}
-
-/// The sign of a number, its digits without leading and trailing zeros, and the exponent of the
-/// last digit.
-fn significant(number: &str) -> (bool, String, i64) {
-    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
-    let (negative, mantissa) =
-        mantissa.strip_prefix('-').map_or((false, mantissa), |mantissa| (true, mantissa));
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{whole}{fraction}");
-    let trimmed = digits.trim_end_matches('0');
-    // An exponent that does not parse is far out of range for a double.
-    let exponent: i64 = exponent.parse().unwrap_or(i64::from(i32::MAX));
-    let exponent = exponent - fraction.len() as i64 + (digits.len() - trimmed.len()) as i64;
-    let digits = trimmed.trim_start_matches('0');
-    match digits.is_empty() {
-        true => (negative, String::new(), 0),
-        false => (negative, digits.to_owned(), exponent),
-    }
+    let shortest = Comparable::of_word(&format!("{double:e}"));
+    double.is_finite() && Comparable::of_word(json) == shortest
 }
 
 impl Kind {

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::parse::position;
 use super::source::Watched;
 use crate::codec::json_text::Fields;
-use crate::codec::{append_json, json_error, to_hex};
+use crate::codec::{append_json, dashed, json_error, to_hex};
 
 /// Calls `each` for every row with its number, from 1, and its JSON object or the reason for its
 /// rejection.
@@ -318,12 +318,8 @@ fn time_of_day(time: i64, digits: u32) -> Result<String, String> {
 }
 
 fn uuid(bytes: &[u8]) -> Result<String, String> {
-    if bytes.len() != 16 {
-        return Err(format!("a UUID has 16 bytes, this one has {}", bytes.len()));
-    }
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [0..4, 4..6, 6..8, 8..10, 10..16].map(|range| digits[range].concat());
-    Ok(parts.join("-"))
+    let uuid = bytes.try_into();
+    uuid.map(dashed).map_err(|_| format!("a UUID has 16 bytes, this one has {}", bytes.len()))
 }
 
 /// A name as a JSON string.
