@@ -27,6 +27,22 @@ impl AnyTable {
         Ok(Self { name: name.to_owned(), records, key, value, paged: description.options.paged })
     }
 
+    /// Opens a table, or creates one with text keys and values.
+    pub async fn open_or_create(tx: &Transaction, name: &str) -> Result<Self, Error> {
+        match Self::open(tx, name).await {
+            Err(Error::TableNotFound(_)) => {
+                let _: Table<str, str> = tx.open_or_create_table(name).await?;
+                Self::open(tx, name).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Returns the encoded value of an encoded key.
+    pub async fn get(&self, tx: &Transaction, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(tx.get(&self.records, key).await?.map(<[u8]>::to_vec))
+    }
+
     /// Appends a key as text.
     ///
     /// # Errors

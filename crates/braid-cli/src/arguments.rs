@@ -118,11 +118,9 @@ pub enum Verb {
         /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// Table to read.
-        table: String,
-        /// Key to look up.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
+        /// The record to read.
+        #[command(flatten)]
+        record: RecordName,
     },
     /// Set the value of a key.
     ///
@@ -133,13 +131,10 @@ pub enum Verb {
         /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// Table to write.
-        table: String,
-        /// Key to write.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
+        /// The record to write.
+        #[command(flatten)]
+        record: RecordName,
         /// New value.
-        #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Delete a key.
@@ -149,11 +144,9 @@ pub enum Verb {
         /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// Table to write.
-        table: String,
-        /// Key to delete.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
+        /// The record to delete.
+        #[command(flatten)]
+        record: RecordName,
     },
     /// Print the records of a range of keys, in key order.
     ///
@@ -369,6 +362,16 @@ impl Verb {
             _ => None,
         }
     }
+}
+
+/// The arguments that name a record.
+#[derive(Args, Debug)]
+#[group(skip)]
+pub struct RecordName {
+    /// Name of the table.
+    pub table: String,
+    /// Key of the record.
+    pub key: String,
 }
 
 /// Arguments of `demo`.

@@ -64,15 +64,11 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Demo(demo) => verb::demo::run(demo, output),
         Verb::Import { store, import } => verb::import::run(import, store, output),
         Verb::Export { store, export } => verb::export::run(&store.open_to_read()?, export, output),
-        Verb::Get { store, table, key } => {
-            verb::point::get(&store.open_to_read()?, table, key, output)
+        Verb::Get { store, record } => verb::point::get(&store.open_to_read()?, record, output),
+        Verb::Put { store, record, value } => {
+            verb::point::put(&store.open_or_create()?, record, value)
         }
-        Verb::Put { store, table, key, value } => {
-            verb::point::put(&store.open_or_create()?, table, key, value)
-        }
-        Verb::Delete { store, table, key } => {
-            verb::point::delete(&store.open_existing()?, table, key)
-        }
+        Verb::Delete { store, record } => verb::point::delete(&store.open_existing()?, record),
         Verb::Scan { store, scan } => verb::scan::run(&store.open_to_read()?, scan, output),
         Verb::Tables { store } => verb::overview::tables(&store.open_to_read()?, output),
         Verb::Drop { store, table } => verb::table::drop(&store.open_existing()?, table),

@@ -5,15 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use braiddb::maintenance::OpenStage;
-use braiddb::{BusyWith, Database, Durability, Error, LogError, Options, Table};
+use braiddb::{BusyWith, Database, Durability, Error, LogError, Options};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::any_table::AnyTable;
 use crate::trace::TraceArguments;
-
-/// The type of tables that this command creates.
-pub type TextTable = Table<str, str>;
 
 /// Maximum of `--threads`: the maximum number of workers of a database.
 const MAX_THREADS: usize = 256;
@@ -216,17 +213,6 @@ fn style() -> ProgressStyle {
 pub fn existing_table(db: &Database, name: &str) -> Result<AnyTable, Error> {
     let name = name.to_owned();
     db.run_blocking(async move |tx| AnyTable::open(tx, &name).await)
-}
-
-/// Opens a table, or creates one with text keys and values.
-pub fn table(db: &Database, name: &str) -> Result<AnyTable, Error> {
-    match existing_table(db, name) {
-        Err(Error::TableNotFound(_)) => {
-            let _: TextTable = pollster::block_on(db.open_or_create_table(name))?;
-            existing_table(db, name)
-        }
-        opened => opened,
-    }
 }
 
 #[cfg(test)]

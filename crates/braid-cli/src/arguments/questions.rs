@@ -36,22 +36,22 @@ pub struct Scan {
     /// Table to read.
     pub table: String,
     /// First key of the range.
-    #[arg(long, conflicts_with = "after", allow_negative_numbers = true)]
+    #[arg(long, conflicts_with = "after")]
     pub from: Option<String>,
     /// Start the range after this key.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     pub after: Option<String>,
     /// Last key of the range.
-    #[arg(long, conflicts_with = "before", allow_negative_numbers = true)]
+    #[arg(long, conflicts_with = "before")]
     pub to: Option<String>,
     /// End the range before this key.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     pub before: Option<String>,
     /// Only keys with this prefix: text, bytes (0x00ff), or the first parts of a tuple ('["eu"]').
     #[arg(long, conflicts_with_all = ["from", "after", "to", "before"])]
     pub prefix: Option<String>,
     /// Maximum number of records.
-    #[arg(long, short, value_parser = whole, allow_negative_numbers = true)]
+    #[arg(long, short, value_parser = whole)]
     pub limit: Option<u64>,
     /// Print the last key first.
     #[arg(long, short)]

@@ -5,47 +5,47 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use braiddb::Database;
 
+use crate::any_table::AnyTable;
+use crate::arguments::RecordName;
 use crate::exit;
 use crate::output::Output;
-use crate::store;
+use crate::store::existing_table;
 
 /// Prints the value of a key.
-pub fn get(db: &Database, table: &str, key: &str, output: &Output) -> Result<ExitCode> {
-    let opened = store::existing_table(db, table)?;
-    let (records, encoded) = (opened.records.clone(), opened.key.encode(key)?);
-    let looked_up = encoded.clone();
-    let value = db.run_blocking(async move |tx| {
-        Ok(tx.get(&records, &looked_up).await?.map(<[u8]>::to_vec))
-    })?;
-    match value {
+pub fn get(db: &Database, record: &RecordName, output: &Output) -> Result<ExitCode> {
+    let table = existing_table(db, &record.table)?;
+    let key = table.key.encode(&record.key)?;
+    let (opened, encoded) = (table.clone(), key.clone());
+    match db.run_blocking(async move |tx| opened.get(tx, &encoded).await)? {
         Some(value) => {
-            output.value(&opened, &encoded, &value)?;
+            output.value(&table, &key, &value)?;
             Ok(ExitCode::SUCCESS)
         }
-        None => Ok(report_absent(table, key)),
+        None => Ok(report_absent(record)),
     }
 }
 
 /// Sets the value of a key.
-pub fn put(db: &Database, table: &str, key: &str, value: &str) -> Result<ExitCode> {
-    let opened = store::table(db, table)?;
-    let key = opened.key.encode(key).context("the key")?;
-    let value = opened.value.encode(value).context("the value")?;
-    db.run_blocking(async move |tx| tx.put(&opened.records, &key, &value).await)?;
+pub fn put(db: &Database, record: &RecordName, value: &str) -> Result<ExitCode> {
+    let name = record.table.clone();
+    let table = db.run_blocking(async move |tx| AnyTable::open_or_create(tx, &name).await)?;
+    let key = table.key.encode(&record.key).context("the key")?;
+    let value = table.value.encode(value).context("the value")?;
+    db.run_blocking(async move |tx| tx.put(&table.records, &key, &value).await)?;
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Deletes a key.
-pub fn delete(db: &Database, table: &str, key: &str) -> Result<ExitCode> {
-    let opened = store::existing_table(db, table)?;
-    let encoded = opened.key.encode(key)?;
-    let there = db.run_blocking(async move |tx| tx.delete(&opened.records, &encoded).await)?;
+pub fn delete(db: &Database, record: &RecordName) -> Result<ExitCode> {
+    let table = existing_table(db, &record.table)?;
+    let key = table.key.encode(&record.key)?;
+    let there = db.run_blocking(async move |tx| tx.delete(&table.records, &key).await)?;
     db.close()?;
-    Ok(if there { ExitCode::SUCCESS } else { report_absent(table, key) })
+    Ok(if there { ExitCode::SUCCESS } else { report_absent(record) })
 }
 
-fn report_absent(table: &str, key: &str) -> ExitCode {
+fn report_absent(RecordName { table, key }: &RecordName) -> ExitCode {
     eprintln!("braid: table {table:?} has no key {key:?}");
     exit::not_found()
 }

@@ -1,9 +1,10 @@
 //! Lines of the shell: their commands and arguments.
 
 use anyhow::{Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::arguments::Scan;
+use crate::arguments::{RecordName, Scan};
+use crate::negative_numbers::with_negative_numbers;
 use crate::shown::shortened;
 
 /// A line of the shell.
@@ -17,32 +18,16 @@ pub struct Line {
 #[derive(Debug, Subcommand)]
 pub enum Step {
     /// Print the value of a key.
-    Get {
-        /// Table to read.
-        table: String,
-        /// Key to look up.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
-    },
-    /// Set the value of a key.
+    Get(RecordName),
+    /// Set the value of a key. Creates the table if it does not exist.
     Put {
-        /// Table to write. Created if it does not exist.
-        table: String,
-        /// Key to write.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
+        #[command(flatten)]
+        record: RecordName,
         /// New value.
-        #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Delete a key.
-    Delete {
-        /// Table to write.
-        table: String,
-        /// Key to delete.
-        #[arg(allow_negative_numbers = true)]
-        key: String,
-    },
+    Delete(RecordName),
     /// Print the records of a range.
     Scan(Scan),
     /// List the tables.
@@ -74,7 +59,9 @@ impl Step {
         if words.is_empty() || words[0].starts_with('#') {
             return Ok(None);
         }
-        match Line::try_parse_from(words) {
+        let mut command = with_negative_numbers(Line::command());
+        let line = command.try_get_matches_from_mut(words);
+        match line.and_then(|line| Line::from_arg_matches(&line)) {
             Ok(line) => Ok(Some(Ok(line.step))),
             Err(error) if error.use_stderr() => bail!("{}", wrong_usage(&error)),
             Err(help) => Ok(Some(Err(help.render().to_string()))),
@@ -132,6 +119,14 @@ mod tests {
         assert_eq!(commands("put t a 'x\n y'\nget t a"), ["put t a 'x\n y'", "get t a"]);
         assert_eq!(commands("put t a 'x\nget t a"), ["put t a 'x\nget t a"]);
         assert!(Step::parse("put t a 'x").unwrap_err().to_string().contains("is not closed"));
+    }
+
+    #[test]
+    fn negative_numbers_are_words() {
+        for line in ["put t -1 -2.5", "get t -1", "delete t -1", "scan t --from -7 --to -1"] {
+            assert!(matches!(Step::parse(line), Ok(Some(Ok(_)))), "{line}");
+        }
+        assert!(Step::parse("get t --none").is_err());
     }
 
     #[test]

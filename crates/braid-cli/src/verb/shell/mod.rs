@@ -15,10 +15,9 @@ use self::editor::LineEditor;
 use self::line::Step;
 use super::{overview, scan};
 use crate::any_table::AnyTable;
-use crate::arguments::Scan;
+use crate::arguments::{RecordName, Scan};
 use crate::error_message;
 use crate::output::Output;
-use crate::store::TextTable;
 
 /// Maximum length of a line: four of the longest values.
 const MAX_LINE_BYTES: u64 = 64 << 20;
@@ -126,9 +125,9 @@ impl Shell<'_> {
             }
         };
         match step {
-            Step::Get { table, key } => self.get(table, &key)?,
-            Step::Put { table, key, value } => self.put(table, &key, &value)?,
-            Step::Delete { table, key } => self.delete(table, &key)?,
+            Step::Get(record) => self.get(record)?,
+            Step::Put { record, value } => self.put(record, &value)?,
+            Step::Delete(record) => self.delete(record)?,
             Step::Scan(scan) => self.scan(&scan)?,
             Step::Tables => overview::tables_in_use(self.db, self.output)?,
             Step::Stats => overview::stats_of(self.db, self.output)?,
@@ -163,40 +162,26 @@ impl Shell<'_> {
         self.transact(async move |tx| AnyTable::open(tx, &name).await)
     }
 
-    fn get(&self, table: String, key: &str) -> Result<()> {
+    fn get(&self, RecordName { table, key }: RecordName) -> Result<()> {
         let table = self.table(table)?;
-        let (records, key) = (table.records.clone(), table.key.encode(key)?);
-        let looked_up = key.clone();
-        let value = self.transact(async move |tx| {
-            Ok(tx.get(&records, &looked_up).await?.map(<[u8]>::to_vec))
-        })?;
-        match value {
+        let key = table.key.encode(&key)?;
+        let (opened, encoded) = (table.clone(), key.clone());
+        match self.transact(async move |tx| opened.get(tx, &encoded).await)? {
             Some(value) => self.output.value(&table, &key, &value),
             None => self.report_absent(),
         }
     }
 
-    fn put(&self, table: String, key: &str, value: &str) -> Result<()> {
-        let name = table.clone();
-        let table = match self.table(table) {
-            Err(error) if is_table_not_found(&error) => {
-                let made = name.clone();
-                self.transact(async move |tx| {
-                    let _: TextTable = tx.open_or_create_table(&made).await?;
-                    Ok(())
-                })?;
-                self.table(name)?
-            }
-            opened => opened?,
-        };
-        let key = table.key.encode(key).context("the key")?;
+    fn put(&self, RecordName { table, key }: RecordName, value: &str) -> Result<()> {
+        let table = self.transact(async move |tx| AnyTable::open_or_create(tx, &table).await)?;
+        let key = table.key.encode(&key).context("the key")?;
         let value = table.value.encode(value).context("the value")?;
         self.transact(async move |tx| tx.put(&table.records, &key, &value).await)
     }
 
-    fn delete(&self, table: String, key: &str) -> Result<()> {
+    fn delete(&self, RecordName { table, key }: RecordName) -> Result<()> {
         let table = self.table(table)?;
-        let key = table.key.encode(key)?;
+        let key = table.key.encode(&key)?;
         let there = self.transact(async move |tx| tx.delete(&table.records, &key).await)?;
         if there { Ok(()) } else { self.report_absent() }
     }
@@ -207,8 +192,4 @@ impl Shell<'_> {
             None => scan::run(self.db, scan, self.output).map(drop),
         }
     }
-}
-
-fn is_table_not_found(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::TableNotFound(_)))
 }
