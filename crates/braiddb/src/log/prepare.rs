@@ -120,11 +120,12 @@ impl Segments {
         submitted: Lsn,
         tail: Lsn,
     ) -> Result<PreparationResult, LogError> {
-        let paused_until = self.pace.paused_until();
-        let mut prepared = PreparationResult { paused_until, ..PreparationResult::default() };
-        let is_paused = paused_until.is_some();
+        let mut prepared = PreparationResult::default();
         let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, MAX_PREPARED_BYTES);
         loop {
+            // An extension that ended in this turn may have begun a pause.
+            prepared.paused_until = self.pace.paused_until();
+            let is_paused = prepared.paused_until.is_some();
             match state.take() {
                 None => {
                     if !self.prepared.begin(|| self.next_step(tail, ahead, is_paused).is_some()) {

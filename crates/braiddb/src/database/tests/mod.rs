@@ -17,6 +17,7 @@ mod page_checkpoints;
 mod paged_deep;
 mod paged_disk;
 mod paged_large;
+mod paused_calls;
 mod pauses;
 #[path = "../../../tests/common/polls.rs"]
 mod polls;

@@ -16,23 +16,23 @@ use super::super::{Database, Error, Options, Table, Transaction, Tuning};
 use crate::Durability;
 use crate::common::{PART_SECONDS, Watched, with_limit};
 
-const SEGMENT_BYTES: u64 = 1 << 20;
+pub(super) const SEGMENT_BYTES: u64 = 1 << 20;
 /// A segment takes ten of these values.
-const VALUE_BYTES: usize = 100_000;
+pub(super) const VALUE_BYTES: usize = 100_000;
 /// Values of this size are written until the pause begins.
-const LARGE_BYTES: usize = 1_000_000;
+pub(super) const LARGE_BYTES: usize = 1_000_000;
 /// The pause after 16 MiB; after a segment it is a sixteenth.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Keys of records that are written before a test.
-const OTHER_KEYS: u64 = 1 << 32;
+pub(super) const OTHER_KEYS: u64 = 1 << 32;
 
-type Records = Table<u64, [u8]>;
+pub(super) type Records = Table<u64, [u8]>;
 
 fn open(directory: &Path, workers: usize) -> (Database, Records) {
     open_with(directory, Options::default().workers(workers).durability(Durability::Relaxed))
 }
 
-fn open_with(directory: &Path, options: Options) -> (Database, Records) {
+pub(super) fn open_with(directory: &Path, options: Options) -> (Database, Records) {
     let tuning = Tuning::default().log_segment_bytes(SEGMENT_BYTES);
     let db = Database::open(directory, options.tuning(tuning)).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
@@ -41,13 +41,13 @@ fn open_with(directory: &Path, options: Options) -> (Database, Records) {
 
 /// Begins a checkpoint that does not end before the result is dropped, and writes until a
 /// transaction has waited for a pause.
-fn outrun<'d>(db: &'d Database, table: &Records) -> impl Sized + use<'d> {
+pub(super) fn outrun<'d>(db: &'d Database, table: &Records) -> impl Sized + use<'d> {
     let running = db.shared.engine.checkpoints.begin().expect("no checkpoint is due yet");
     write_until_paused(db, table).unwrap();
     running
 }
 
-fn write_until_paused(db: &Database, table: &Records) -> Result<(), Error> {
+pub(super) fn write_until_paused(db: &Database, table: &Records) -> Result<(), Error> {
     let engine = &db.shared.engine;
     let (mut key, mut waits) = (OTHER_KEYS, 0);
     loop {
@@ -65,7 +65,7 @@ async fn put(db: &Database, table: &Records, key: u64) -> Result<(), Error> {
     db.put(table, &key, &[key as u8; VALUE_BYTES][..]).await
 }
 
-fn keys(db: &Database, table: &Records) -> BTreeSet<u64> {
+pub(super) fn keys(db: &Database, table: &Records) -> BTreeSet<u64> {
     let table = table.clone();
     let read = async move |tx: &Transaction| {
         let (mut scan, mut keys) = (tx.scan(&table, ..OTHER_KEYS)?, BTreeSet::new());

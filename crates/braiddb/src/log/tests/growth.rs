@@ -330,3 +330,44 @@ fn a_pause_delays_extensions_for_changes() {
         assert!(!bench.log.admits(bytes, BlockPurpose::Change), "a pause follows");
     });
 }
+
+/// An extension that begins a pause also delays one that is due ahead of need.
+#[test]
+fn a_pause_follows_each_extension_for_changes() {
+    const LONG: Duration = Duration::from_secs(1 << 20);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        bench.log.begin_to_grow();
+        let bytes = block_bytes(record_bytes(8, 10_000));
+        let fill = |bench: &mut Bench, end: u64| {
+            while bench.log.tail().0 < end && bench.log.admits(bytes, BlockPurpose::Change) {
+                bench.log.reserve(0, bytes).finish_skip();
+                bench.flush();
+            }
+            bench.log.demand(bytes, BlockPurpose::Change);
+            while bench.step().in_flight {}
+        };
+        // So many segments that the log is extended by more than one ahead of need, and files of
+        // others that need no zeros.
+        let (freed, many) = (20, 44 * SMALL_SEGMENT);
+        while bench.log.tail().0 < many {
+            fill(&mut bench, many);
+        }
+        let files = bench.log.files().unwrap();
+        let tail = bench.log.tail();
+        assert!((0..freed).all(|index| files.free_segment(index, tail, freed).unwrap()));
+        bench.log.pause_between_extensions(LONG);
+        for _ in 0..freed - 2 {
+            fill(&mut bench, u64::MAX);
+            assert!(!bench.log.admits(bytes, BlockPurpose::Change));
+            let before = bench.log.stats().segments_created;
+            // Ends the pause.
+            bench.log.disk.as_ref().unwrap().segments.pace.note_extension(0);
+            while bench.step().paused_until.is_none() {}
+            while bench.step().in_flight {}
+            assert_eq!(bench.log.stats().segments_created, before + 1);
+        }
+        assert!(bench.log.stats().segments_reused > 0);
+    });
+}
