@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
+use indexmap::IndexMap;
+use indexmap::map::Entry;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -13,7 +15,7 @@ use crate::shown::quoted;
 
 /// The fields of a JSON object, with the text of each value.
 #[derive(Debug)]
-pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
+pub struct Fields<'a>(IndexMap<String, &'a RawValue>);
 
 impl<'a> Fields<'a> {
     /// Parses an object.
@@ -35,18 +37,18 @@ impl<'a> Fields<'a> {
             return Err(format!("it is {kind}, not an object such as {{\"name\": 7}}"));
         }
         let fields: Self = serde_json::from_str(text).map_err(malformed)?;
-        fields.0.iter().try_for_each(|(_, value)| check(value.get()))?;
+        fields.0.values().try_for_each(|value| check(value.get()))?;
         Ok(fields)
     }
 
     /// The names and texts of all fields, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.get()))
     }
 
     /// The text of a field.
     pub fn get(&self, name: &str) -> Option<&'a str> {
-        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.get())
+        self.0.get(name).map(|value| value.get())
     }
 }
 
@@ -121,12 +123,12 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut fields, mut names) = (Vec::new(), HashSet::new());
+        let mut fields = IndexMap::new();
         while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
-            if !names.insert(name.clone()) {
-                return Err(A::Error::custom(two_fields(&name)));
-            }
-            fields.push((name, value));
+            match fields.entry(name) {
+                Entry::Occupied(other) => return Err(A::Error::custom(two_fields(other.key()))),
+                Entry::Vacant(new) => new.insert(value),
+            };
         }
         Ok(Fields(fields))
     }

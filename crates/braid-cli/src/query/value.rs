@@ -174,7 +174,7 @@ mod tests {
         ] {
             assert_eq!(part(json, path), found, "{path}");
         }
-        // A field that is repeated, and one beside a deep value.
+        // Repeated fields and deep values do not hide other fields.
         let repeated = r#"{"a": 1, "b": 2, "a": 3}"#;
         assert_eq!([part(repeated, "b"), part(repeated, "a")], [Some("2"), Some("3")]);
         let deep = format!(r#"{{"x": {}{}, "b": 2}}"#, "[".repeat(500), "]".repeat(500));

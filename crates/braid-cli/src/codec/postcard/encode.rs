@@ -167,7 +167,7 @@ impl Encoder<'_> {
         }
         self.out.push(1);
         if part.may_be_null(enclosing) {
-            let some = Fields::parse(json).ok().filter(|fields| fields.iter().count() == 1);
+            let some = Fields::parse(json).ok().filter(|fields| fields.iter().len() == 1);
             let some = some.and_then(|fields| fields.get("Some").map(str::to_owned));
             let some =
                 some.ok_or_else(|| self.expected("null or an object {\"Some\": …}", json))?;
@@ -186,7 +186,7 @@ impl Encoder<'_> {
         if key.is_name() {
             let content = self.content(json)?;
             let fields = Fields::parse(&content).map_err(|reason| self.error(reason))?;
-            append_varint(fields.iter().count() as u128, self.out);
+            append_varint(fields.iter().len() as u128, self.out);
             for (name, part) in fields.iter() {
                 let (quoted, place) =
                     (serde_json::to_string(name)?, format!(".{}", shortened(name)));

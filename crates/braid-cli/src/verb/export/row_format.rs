@@ -281,8 +281,11 @@ impl RowFormat {
             page.push(b'\n');
             return Ok(());
         }
+        let known = columns.iter().filter(|name| fields.get(name).is_some()).count();
         let other = |(name, _): &(&str, &str)| !columns.iter().any(|column| column == name);
-        if let Some((name, _)) = fields.iter().find(other) {
+        if known < fields.iter().len()
+            && let Some((name, _)) = fields.iter().find(other)
+        {
             bail!(
                 "it has the field {name:?}, which the first record does not have; name the \
                  columns with --columns"
