@@ -52,6 +52,19 @@ impl Row {
         &self.text[start..self.ends[number]]
     }
 
+    /// # Errors
+    /// If the row is too long or has too many fields.
+    fn check_size(&self) -> Result<()> {
+        let excess = if self.text.len() > MAX_ROW_BYTES {
+            format!("is longer than {} MiB", MAX_ROW_BYTES >> 20)
+        } else if self.ends.len() > MAX_FIELDS {
+            format!("has more than {MAX_FIELDS} fields")
+        } else {
+            return Ok(());
+        };
+        Err(malformed(format!("line {}: the row that begins here {excess}", self.line)))
+    }
+
     /// Returns whether the field with a number has quotation marks.
     pub fn is_quoted(&self, number: usize) -> bool {
         self.quoted.binary_search(&number).is_ok()
@@ -185,19 +198,7 @@ impl<R: Read> CsvReader<R> {
                     }
                 },
             };
-            if row.text.len() > MAX_ROW_BYTES {
-                return Err(malformed(format!(
-                    "line {}: the row that begins here is longer than {} MiB",
-                    row.line,
-                    MAX_ROW_BYTES >> 20
-                )));
-            }
-            if row.ends.len() > MAX_FIELDS {
-                return Err(malformed(format!(
-                    "line {}: the row that begins here has more than {MAX_FIELDS} fields",
-                    row.line
-                )));
-            }
+            row.check_size()?;
         }
     }
 
