@@ -140,10 +140,12 @@ pub enum LogError {
         /// The reason.
         reason: String,
     },
-    /// A newer version of the engine wrote the database.
+    /// A version of the engine with another format wrote the database.
     #[error(
-        "{path} has format version {found}, and this engine reads versions up to {expected}; open \
-         it with the engine that wrote it",
+        "{path} has format version {found}, and Braid {braid} reads versions 1 to {expected}; open \
+         it with the version of Braid that wrote it, or move its tables from there with braid \
+         export and braid import",
+        braid = env!("CARGO_PKG_VERSION"),
         path = path.display()
     )]
     WrongVersion {

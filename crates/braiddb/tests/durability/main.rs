@@ -14,6 +14,7 @@ mod eviction;
 #[path = "../common/expiring.rs"]
 #[allow(dead_code, reason = "a table of another type is made here")]
 mod expiring;
+mod formats;
 mod log_failure;
 mod memory;
 mod read_admission;

@@ -184,9 +184,9 @@ fn large_transactions_and_values_are_recovered_whole() {
             for n in 0..2000u64 {
                 tx.put(&taken_back, &n.to_be_bytes(), b"never").await?;
             }
-            Err::<(), _>(Error::KeyExists)
+            Err::<(), _>(Error::Closed)
         });
-        assert!(matches!(result, Err(Error::KeyExists)));
+        assert!(matches!(result, Err(Error::Closed)));
         drop((table, db));
         let db = open(directory.path());
         let table: Bytes = block_on(db.open_table("large")).unwrap();
@@ -313,7 +313,7 @@ fn reopen(limit: &Limit, sessions: Sessions) {
                         }
                     }
                 }
-                if commit { Ok(()) } else { Err(Error::KeyExists) }
+                if commit { Ok(()) } else { Err(Error::Closed) }
             });
             assert_eq!(result.is_ok(), commit);
             if commit {
