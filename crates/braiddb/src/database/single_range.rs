@@ -4,13 +4,13 @@ use std::future::{Future, IntoFuture};
 
 use futures_core::future::BoxFuture;
 
-use super::encode::encode_range;
+use super::encode::{encode_range, starting_with};
 use super::error::Result;
 use super::handle::Database;
 use super::table::{KeyRange, Table};
 use super::transaction::Transaction;
 use crate::transaction::{Direction, ScanBounds};
-use crate::types::{TableKey, Value};
+use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 
 /// A scan in a separate transaction, which starts when awaited: see [`Database::scan`].
 #[must_use = "a scan does nothing unless awaited"]
@@ -153,6 +153,35 @@ impl Database {
         V: Value + ?Sized,
     {
         let (db, table, bounds) = (self.clone(), table.stored(), encode_range(&range));
+        OwnedScan { db, table, bounds, reverse: false, limit: u64::MAX }
+    }
+
+    /// Returns the records whose keys start with `prefix`, like [`Database::scan`]. The prefix is
+    /// text, bytes, or the first parts of a tuple.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let visits: Table<(String, u32), u64> = db.create_table("visits").await?;
+    /// db.put(&visits, &("help".to_owned(), 1), &30).await?;
+    /// db.put(&visits, &("start".to_owned(), 1), &500).await?;
+    /// let found = db.scan_prefix(&visits, &("help".to_owned(),)).await?;
+    /// assert_eq!(found, [(("help".to_owned(), 1), 30)]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::scan`].
+    pub fn scan_prefix<K, V, P>(&self, table: &Table<K, V>, prefix: &P) -> OwnedScan<K, V>
+    where
+        K: TableKey + KeyPrefix<P> + ?Sized,
+        V: Value + ?Sized,
+        P: ?Sized,
+    {
+        let mut start = KeyBuffer::new();
+        K::encode_prefix(prefix, &mut start);
+        let (db, table, bounds) = (self.clone(), table.stored(), starting_with(start));
         OwnedScan { db, table, bounds, reverse: false, limit: u64::MAX }
     }
 

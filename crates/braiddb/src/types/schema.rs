@@ -58,7 +58,7 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     /// Decodes a value of an older version from its postcard encoding.
     ///
     /// ```
-    /// use braiddb::{DecodeError, Schema};
+    /// use braiddb::{DecodeError, Postcard, Schema};
     /// use serde::{Deserialize, Serialize};
     ///
     /// #[derive(Serialize, Deserialize)]
@@ -77,8 +77,7 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     ///         #[derive(Deserialize)]
     ///         struct First(String, i64);
     ///
-    ///         let old = postcard::from_bytes(bytes);
-    ///         let First(owner, cents) = old.map_err(|_| DecodeError::new("an account"))?;
+    ///         let First(owner, cents) = Postcard::from_bytes(bytes)?;
     ///         Ok(Self { owner, cents, limit: 0 })
     ///     }
     /// }

@@ -3,6 +3,8 @@
 
 use std::marker::PhantomData;
 
+use serde::de::DeserializeOwned;
+
 use super::error::{DecodeError, EncodeError};
 #[cfg(any(feature = "json", feature = "messagepack"))]
 use super::fields::{describe_fields, reads_fields};
@@ -27,6 +29,27 @@ use super::value_shape::ValueShape;
 ///   the table by a library version that checks nested types
 #[derive(Debug)]
 pub struct Postcard<T>(PhantomData<fn() -> T>);
+
+impl<T: DeserializeOwned> Postcard<T> {
+    /// Decodes a value of postcard's format, for [`Schema::upgrade`]: there `T` is a type of an
+    /// earlier version, which needs no schema.
+    ///
+    /// ```
+    /// use braiddb::Postcard;
+    ///
+    /// // A text begins with its length, and small numbers take one byte.
+    /// let (owner, visits) = Postcard::<(String, u64)>::from_bytes(b"\x03ada\x07")?;
+    /// assert_eq!((owner.as_str(), visits), ("ada", 7));
+    /// # Ok::<_, braiddb::DecodeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An error if the bytes do not encode a value of `T`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<T, DecodeError> {
+        postcard::from_bytes(bytes)
+            .map_err(|_| DecodeError::new(format!("a value of {}", std::any::type_name::<T>())))
+    }
+}
 
 const POSTCARD: &str = "postcard ";
 #[cfg(feature = "json")]

@@ -132,7 +132,7 @@ impl std::ops::Deref for EncodedValue<'_> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's value",
     label = "not a value",
-    note = "any type that serde serializes and deserializes can be stored as `Postcard<{Self}>`, once it has a `Schema`",
+    note = "any type that serde serializes and deserializes can be stored as `Postcard<{Self}>`: tuples, options and collections as they are, a struct or an enum of your own with `impl braiddb::Schema`",
     note = "text, bytes and integers are stored as they are: `str`, `[u8]`, `u64`; what is read is lent, and kept with `.to_owned()`",
     note = "`&str` is written to a table of `str`; `Json` and `MessagePack` are features of the crate"
 )]

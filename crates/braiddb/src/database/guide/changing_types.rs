@@ -40,8 +40,7 @@
 //!     const OLDEST: u32 = 1;
 //!
 //!     fn upgrade(_version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
-//!         let old: AccountV1 =
-//!             postcard::from_bytes(bytes).map_err(|_| DecodeError::new("an account of version 1"))?;
+//!         let old: AccountV1 = Postcard::from_bytes(bytes)?;
 //!         Ok(Account { owner: old.owner, cents: old.cents, limit: 0 })
 //!     }
 //! }

@@ -193,6 +193,9 @@ pub struct IndexKeys<'k, S: ?Sized> {
 impl<S: Key + ?Sized> IndexKeys<'_, S> {
     /// Adds a key. Adding the same key again has no effect.
     ///
+    /// The type of the index's keys is that of the pushed ones. For a field of type `String` push
+    /// `&*value.field`: then the keys are `str`, and lookups take `&str`.
+    ///
     /// ```
     /// # use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
     /// # pollster::block_on(async {
