@@ -54,7 +54,11 @@ impl Queue {
             let Some(key) = fastrand::choice(some) else {
                 return Ok(None);
             };
-            let text = tx.get(&queue.jobs, &key).await?.ok_or(Error::KeyNotFound)?.to_owned();
+            let text = tx
+                .get(&queue.jobs, &key)
+                .await?
+                .ok_or_else(|| queue.jobs.key_not_found(&key))?
+                .to_owned();
             tx.delete(&queue.jobs, &key).await?;
             let key = (now + lease.as_millis() as u64, key.1);
             tx.insert(&queue.jobs, &key, &text).await?;

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use braiddb::LogError;
+use braiddb::{Database, LogError};
 
 use crate::verb::path_error;
+
+/// Maximum number of existing tables that the message about a missing table names.
+const MAX_LISTED_TABLES: usize = 8;
 
 /// The message of an error. Adds advice about the command line, which the engine does not know.
 pub fn of(error: &anyhow::Error) -> String {
@@ -38,6 +41,38 @@ pub fn of(error: &anyhow::Error) -> String {
         false => format!("{message}: {cause}"),
     });
     message.expect("the chain begins with the error")
+}
+
+/// A table that a command names and that the database does not have.
+#[derive(Debug)]
+struct NoTable {
+    name: String,
+    existing: Vec<String>,
+}
+
+impl std::error::Error for NoTable {}
+
+impl std::fmt::Display for NoTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, existing } = self;
+        write!(f, "there is no table {name:?}; ")?;
+        let listed = &existing[..existing.len().min(MAX_LISTED_TABLES)];
+        let names = listed.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        match existing.len() - listed.len() {
+            0 if existing.is_empty() => f.write_str("the database has no tables"),
+            0 => write!(f, "the database has {names}"),
+            more => write!(f, "the database has {names} and {more} more, which braid tables lists"),
+        }
+    }
+}
+
+/// Adds the names of existing tables to the error of a command that names a missing table.
+pub fn with_tables(db: &Database, error: anyhow::Error) -> anyhow::Error {
+    let Some(braiddb::Error::TableNotFound(name)) = error.downcast_ref() else { return error };
+    // Without them, the message refers to the command that lists them.
+    let Ok(tables) = pollster::block_on(db.tables()) else { return error };
+    let existing = tables.into_iter().map(|table| table.name).collect();
+    NoTable { name: name.clone(), existing }.into()
 }
 
 /// Message of [`LogError::NotADatabase`] with the remedy for a command.

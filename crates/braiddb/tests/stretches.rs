@@ -84,7 +84,7 @@ fn large_commits_and_aborts_suspend() {
             let table = table.clone();
             let written = db.run_blocking(async move |tx| {
                 write_all(tx, &table, byte).await?;
-                if fails { Err(Error::KeyNotFound) } else { Ok(()) }
+                if fails { Err(Error::Closed) } else { Ok(()) }
             });
             assert_eq!(written.is_err(), fails);
         };

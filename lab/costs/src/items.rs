@@ -101,7 +101,7 @@ procedures! {
     Nothing = |_tx, _table, _keys| {}
     Reads = |tx, table, keys| {
         for key in keys.present() {
-            std::hint::black_box(tx.get(table, &key).await?.ok_or(Error::KeyNotFound)?);
+            std::hint::black_box(tx.get(table, &key).await?.ok_or_else(|| table.key_not_found(&key))?);
         }
     }
     Misses = |tx, table, keys| {
@@ -116,7 +116,7 @@ procedures! {
     }
     ReadModifyWrites = |tx, table, keys| {
         for key in keys.present() {
-            let value = tx.get(table, &key).await?.ok_or(Error::KeyNotFound)?;
+            let value = tx.get(table, &key).await?.ok_or_else(|| table.key_not_found(&key))?;
             tx.update(table, &key, &value.wrapping_add(1)).await?;
         }
     }

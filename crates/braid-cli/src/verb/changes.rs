@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::any_table::AnyTable;
 use crate::arguments::Changes;
 use crate::codec::{append_json, to_hex};
+use crate::error_message;
 use crate::output::{Output, escaped};
 use crate::store::{StoreArguments, existing_table};
 
@@ -25,7 +26,8 @@ pub fn run(changes: &Changes, store: &StoreArguments, output: &Output) -> Result
     let mut left = changes.limit.unwrap_or(u64::MAX);
     loop {
         let db = store.open_to_read()?;
-        left = print_new(&db, changes, &mut token, left, output)?;
+        left = print_new(&db, changes, &mut token, left, output)
+            .map_err(|error| error_message::with_tables(&db, error))?;
         db.close()?;
         if !changes.follow || left == 0 {
             break;

@@ -260,7 +260,7 @@ impl Transaction {
                 options.apply_to(&core, self.engine());
                 Ok(Table::of_its_types(name, core))
             }
-            Err(OperationError::KeyExists) => Err(Error::TableExists(name.to_owned())),
+            Err(OperationError::KeyExists(_)) => Err(Error::TableExists(name.to_owned())),
             Err(error) => Err(error.into()),
         }
     }

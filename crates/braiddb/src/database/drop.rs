@@ -230,7 +230,7 @@ impl Transaction {
     pub(super) async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
         self.core().note_frees_space();
         match self.write_row(&dropped.key(), WriteIntent::Update(&dropped.encode())).await {
-            Err(OperationError::KeyNotFound) => Ok(false),
+            Err(OperationError::KeyNotFound(_)) => Ok(false),
             written => Ok(written.map(|()| true)?),
         }
     }
@@ -253,7 +253,7 @@ impl Transaction {
         }
         row.name = to.to_owned();
         match self.write_row(name_key(to), WriteIntent::Insert(&row.encode())).await {
-            Err(OperationError::KeyExists) => return Err(Error::TableExists(to.to_owned())),
+            Err(OperationError::KeyExists(_)) => return Err(Error::TableExists(to.to_owned())),
             inserted => inserted?,
         }
         self.write_row(name_key(from), WriteIntent::Delete).await?;

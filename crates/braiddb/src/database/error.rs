@@ -38,8 +38,8 @@ pub enum Error {
     Conflict {
         /// Number of attempts that failed.
         attempts: u32,
-        /// The record of the last attempt's conflict; `None` if a starved transaction was the
-        /// reason.
+        /// The record of the last attempt's conflict, or all records of a table whose index
+        /// was created after the attempt began; `None` if a starved transaction was the reason.
         record: Option<Box<Contended>>,
     },
     /// Another transaction changed a record after this one read it and before it committed.
@@ -76,13 +76,26 @@ pub enum Error {
     /// An insert found a record with the same key.
     ///
     /// Written: nothing. Remedy: call `put` or `update` to change the record.
-    #[error("a record with this key already exists; call put or update to change it")]
-    KeyExists,
-    /// An update found no record with the key.
+    #[error(
+        "table {table:?} already has a record with the key {key}; call put or update to change it"
+    )]
+    KeyExists {
+        /// Name of the table.
+        table: String,
+        /// The key.
+        key: EncodedKey,
+    },
+    /// An update found no record with the key. A program that needs a record which `get` did not
+    /// find can return [`Table::key_not_found`](crate::Table::key_not_found).
     ///
     /// Written: nothing. Remedy: call `put` or `insert` to create the record.
-    #[error("no record has this key; call put or insert to create it")]
-    KeyNotFound,
+    #[error("table {table:?} has no record with the key {key}; call put or insert to create it")]
+    KeyNotFound {
+        /// Name of the table.
+        table: String,
+        /// The key.
+        key: EncodedKey,
+    },
     /// A write gives a second record the same key in a unique index.
     ///
     /// Written: nothing, and the transaction can continue. Remedy: change the value, or delete the
@@ -246,7 +259,7 @@ impl Error {
     ///         _ => 500,
     ///     }
     /// }
-    /// assert_eq!(status(&Error::KeyExists), 400);
+    /// assert_eq!(status(&Error::TableNotFound("drafts".to_owned())), 400);
     /// assert_eq!(status(&Error::Overloaded), 503);
     /// ```
     #[must_use]
@@ -256,8 +269,8 @@ impl Error {
             | Error::NotSerializable { .. }
             | Error::Busy(_)
             | Error::Overloaded => ErrorKind::Retry,
-            Error::KeyExists
-            | Error::KeyNotFound
+            Error::KeyExists { .. }
+            | Error::KeyNotFound { .. }
             | Error::UniqueViolation { .. }
             | Error::TableNotFound(_)
             | Error::TableExists(_)
@@ -282,7 +295,7 @@ impl Error {
     ///
     /// ```
     /// assert!(braiddb::Error::Conflict { attempts: 1, record: None }.is_retryable());
-    /// assert!(!braiddb::Error::KeyExists.is_retryable());
+    /// assert!(!braiddb::Error::Closed.is_retryable());
     /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {

@@ -287,7 +287,7 @@ impl Transaction {
         }
         let row = description.encode();
         match self.write_row(name_key(&description.name), WriteIntent::Insert(&row)).await {
-            Err(OperationError::KeyExists) => {
+            Err(OperationError::KeyExists(_)) => {
                 return Err(Error::TableExists(description.name.clone()));
             }
             inserted => inserted?,

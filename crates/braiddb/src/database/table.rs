@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 use std::sync::Arc;
 
+use super::error::Error;
 use crate::record::{self, ShowKey};
-use crate::types::{Key, TableKey, Value};
+use crate::types::{Key, KeyBuffer, TableKey, Value};
 
 /// A table with keys of type `K` and values of type `V`. Cloning is cheap. The handle is valid
 /// while its database is open.
@@ -54,6 +55,28 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
 }
 
 impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
+    /// Returns the error [`Error::KeyNotFound`] for a key of this table, for a program that needs a
+    /// record which `get` did not find.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let name = db.get(&names, &7).await?.ok_or_else(|| names.key_not_found(&7));
+    /// let message = name.unwrap_err().to_string();
+    /// assert!(message.starts_with("table \"names\" has no record with the key 7"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    #[cold]
+    pub fn key_not_found(&self, key: &K) -> Error {
+        let mut encoded = KeyBuffer::new();
+        key.encode_key(&mut encoded);
+        let key = self.core.encoded_key(&encoded);
+        Error::KeyNotFound { table: self.name.to_string(), key }
+    }
+
     /// Returns the table with its keys and values in their stored encoding. Written keys and values
     /// must be valid encodings of the table's types.
     ///

@@ -68,7 +68,7 @@ fn whole_transactions_are_returned_in_commit_order() {
         let aborted = table.clone();
         let failed: Result<(), Error> = db.run_blocking(async move |tx| {
             tx.put(&aborted, &9, &9).await?;
-            Err(Error::KeyExists)
+            Err(Error::Closed)
         });
         assert!(failed.is_err());
         put(db, &other, 4, 40);
@@ -235,9 +235,9 @@ fn bulk_operations_are_returned_whole() {
             for key in 0..RECORDS {
                 tx.put(&aborted, &key, &1).await?;
             }
-            Err::<(), _>(Error::KeyNotFound)
+            Err::<(), _>(Error::Closed)
         }));
-        assert!(matches!(failed, Err(Error::KeyNotFound)));
+        assert!(matches!(failed, Err(Error::Closed)));
         let done = table.clone();
         block_on(db.run_bulk(&table, async move |tx| {
             for key in 1..RECORDS {

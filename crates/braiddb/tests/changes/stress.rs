@@ -73,7 +73,7 @@ fn write_all(db: &Database, tables: &Tables, seed: u64, committed: &Mutex<BTreeM
                     None => _ = tx.delete(&tables[*table], key).await?,
                 }
             }
-            if gives_up { Err(Error::KeyExists) } else { Ok(()) }
+            if gives_up { Err(Error::Closed) } else { Ok(()) }
         }));
         match outcome {
             Ok(outcome) => {

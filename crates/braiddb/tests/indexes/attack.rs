@@ -157,8 +157,8 @@ async fn some_writes(
             // The write was refused and changed nothing.
             Ok(())
             | Err(
-                Error::KeyExists
-                | Error::KeyNotFound
+                Error::KeyExists { .. }
+                | Error::KeyNotFound { .. }
                 | Error::UniqueViolation { .. }
                 | Error::Panicked(_),
             ) => {}

@@ -75,12 +75,12 @@ async fn change(
             0 | 1 => assert_eq!(tx.delete(table, &key).await?, model.remove(&key).is_some()),
             2 => match tx.insert(table, &key, &value).await {
                 Ok(()) => assert!(model.insert(key, value).is_none()),
-                Err(Error::KeyExists) => assert!(model.contains_key(&key)),
+                Err(Error::KeyExists { .. }) => assert!(model.contains_key(&key)),
                 Err(error) => return Err(error),
             },
             3 => match tx.update(table, &key, &value).await {
                 Ok(()) => assert!(model.insert(key, value).is_some()),
-                Err(Error::KeyNotFound) => assert!(!model.contains_key(&key)),
+                Err(Error::KeyNotFound { .. }) => assert!(!model.contains_key(&key)),
                 Err(error) => return Err(error),
             },
             4 => {
@@ -106,7 +106,7 @@ fn bulk(db: &Database, table: &Records, before: &Model, seed: u64, end: End) -> 
         told.send(model).unwrap();
         match end {
             End::Commit => Ok(()),
-            End::Error => Err(Error::KeyNotFound),
+            End::Error => Err(Error::Closed),
             End::Panic => panic!("a panic of the closure's own"),
             End::Dropped => std::future::pending().await,
         }
@@ -127,9 +127,7 @@ fn bulk(db: &Database, table: &Records, before: &Model, seed: u64, end: End) -> 
     }
     match (end, block_on(operation)) {
         (End::Commit, Ok(())) => came_to.recv().unwrap(),
-        (End::Error, Err(Error::KeyNotFound)) | (End::Panic, Err(Error::Panicked(_))) => {
-            before.clone()
-        }
+        (End::Error, Err(Error::Closed)) | (End::Panic, Err(Error::Panicked(_))) => before.clone(),
         (_, result) => panic!("{end:?}: {result:?}"),
     }
 }
@@ -160,11 +158,11 @@ fn agrees_with_a_model(
             let write = async move |tx: &Transaction| {
                 let mut model = before.clone();
                 change(tx, &inner, &mut model, seed, 40).await?;
-                if seed.is_multiple_of(4) { Err(Error::KeyNotFound) } else { Ok(model) }
+                if seed.is_multiple_of(4) { Err(Error::Closed) } else { Ok(model) }
             };
             match block_on(db.run(write)) {
                 Ok(after) => model = after,
-                Err(Error::KeyNotFound) => {}
+                Err(Error::Closed) => {}
                 Err(error) => panic!("{error}"),
             }
         }

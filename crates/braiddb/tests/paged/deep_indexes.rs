@@ -79,11 +79,11 @@ fn work(db: &Database, table: &Records, thread: u64, mut model: Model) -> Model 
                     None => _ = tx.delete(&table, &key[..]).await?,
                 }
             }
-            if commits { Ok(()) } else { Err(Error::KeyNotFound) }
+            if commits { Ok(()) } else { Err(Error::Closed) }
         };
         match db.run_blocking(body) {
             Ok(()) => model = after,
-            Err(Error::KeyNotFound) => {}
+            Err(Error::Closed) => {}
             Err(error) => panic!("{error}"),
         }
     }

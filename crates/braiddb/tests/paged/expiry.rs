@@ -71,16 +71,16 @@ fn records_written_by_bulk_operations_expire() {
             for key in 0..60 {
                 tx.put(&inner, &key, &3).await?;
             }
-            Err::<(), _>(Error::KeyNotFound)
+            Err::<(), _>(Error::Closed)
         }));
-        assert!(matches!(failed, Err(Error::KeyNotFound)), "{failed:?}");
+        assert!(matches!(failed, Err(Error::Closed)), "{failed:?}");
         clock.pass(TTL / 2 + 1);
         assert_eq!(contents(&db, &table), numbers(50..150, 2).collect());
         let inner = table.clone();
         block_on(db.run_bulk(&table, async move |tx| {
             assert_eq!(tx.get(&inner, &7).await?, None);
             assert!(!tx.delete(&inner, &8).await?);
-            assert!(matches!(tx.update(&inner, &7, &4).await, Err(Error::KeyNotFound)));
+            assert!(matches!(tx.update(&inner, &7, &4).await, Err(Error::KeyNotFound { .. })));
             // Inserts over a record that has expired and was not swept.
             tx.insert(&inner, &7, &4).await
         }))

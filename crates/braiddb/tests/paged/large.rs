@@ -176,9 +176,9 @@ fn tables_in_memory_and_on_pages_behave_alike() {
                         break;
                     }
                 }
-                if random.u8(..4) == 0 { Err(Error::KeyNotFound) } else { Ok(()) }
+                if random.u8(..4) == 0 { Err(Error::Closed) } else { Ok(()) }
             });
-            assert!(matches!(result, Ok(()) | Err(Error::KeyNotFound)), "{result:?}");
+            assert!(matches!(result, Ok(()) | Err(Error::Closed)), "{result:?}");
         }
         db.close().unwrap();
     });
@@ -458,11 +458,11 @@ fn an_index_follows_large_values_that_are_rolled_back() {
                         "round {round}"
                     );
                 }
-                if random.u8(..3) == 0 { Err(Error::KeyNotFound) } else { Ok(model) }
+                if random.u8(..3) == 0 { Err(Error::Closed) } else { Ok(model) }
             });
             match result {
                 Ok(committed) => model = committed,
-                Err(Error::KeyNotFound) => {}
+                Err(Error::Closed) => {}
                 Err(error) => panic!("{error}"),
             }
             let index = index.clone();

@@ -71,7 +71,7 @@ async fn work(
             1 => {
                 let told = tx.insert(table, &key, &value(random)[..]).await;
                 match told {
-                    Err(Error::KeyExists) => assert!(model.contains_key(&key)),
+                    Err(Error::KeyExists { .. }) => assert!(model.contains_key(&key)),
                     Err(error) => return Err(error),
                     Ok(()) => {
                         assert!(!model.contains_key(&key));
@@ -134,7 +134,7 @@ impl Models {
     /// Returns the contents at the beginning of a transaction, if known.
     async fn find(&self, tx: &Transaction, turns: &Turns, writer: u64) -> Result<Model, Error> {
         let last = tx.get(turns, &writer).await?.unwrap_or(0);
-        let model = self.0.get(&last).ok_or(Error::KeyNotFound)?;
+        let model = self.0.get(&last).ok_or_else(|| turns.key_not_found(&last))?;
         Ok(model.lock().unwrap().clone().expect("it committed with that"))
     }
 }
@@ -156,7 +156,7 @@ fn write(db: &Database, table: &Records, turns: &Turns, writer: u64) -> Model {
             work(tx, &table, writer, &mut Rng::with_seed(draw), &mut model).await?;
             tx.put(&turns, &writer, &number).await?;
             match end {
-                End::Fail => return Err(Error::KeyExists),
+                End::Fail => return Err(Error::Closed),
                 End::Panic => panic!("on purpose"),
                 End::Commit | End::GiveUp(_) => {}
             }
@@ -170,7 +170,7 @@ fn write(db: &Database, table: &Records, turns: &Turns, writer: u64) -> Model {
         match (end, result) {
             (End::Commit | End::GiveUp(_), Some(Ok(model))) => models = Models::just(number, model),
             (End::GiveUp(_), None) => _ = models.0.insert(number, after),
-            (End::Fail, Some(Err(Error::KeyExists))) => {}
+            (End::Fail, Some(Err(Error::Closed))) => {}
             (End::Panic, Some(Err(Error::Panicked { .. }))) => {}
             (_, Some(Err(error))) if error.is_retryable() => {}
             (end, result) => panic!("transaction {number}, {end:?}: {result:?}"),

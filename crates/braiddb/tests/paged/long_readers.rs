@@ -122,11 +122,11 @@ impl Bank {
                         tx.put(&table, &to, &value[..]).await?;
                     }
                 }
-                if random.u8(..5) == 0 { Err(Error::KeyNotFound) } else { Ok(()) }
+                if random.u8(..5) == 0 { Err(Error::Closed) } else { Ok(()) }
             });
             match moved {
                 Ok(()) => _ = self.moved.fetch_add(1, Ordering::Relaxed),
-                Err(Error::KeyNotFound) => {}
+                Err(Error::Closed) => {}
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             }
         }

@@ -94,11 +94,11 @@ fn work(db: &Database, table: &Records, thread: u64, transactions: u64) -> Model
                     }
                 }
             }
-            if random.u8(..4) > 0 { Ok(model) } else { Err(Error::KeyNotFound) }
+            if random.u8(..4) > 0 { Ok(model) } else { Err(Error::Closed) }
         });
         match result {
             Ok(after) => model = after,
-            Err(Error::KeyNotFound) => {}
+            Err(Error::Closed) => {}
             Err(error) => panic!("{error}"),
         }
     }

@@ -54,11 +54,11 @@ fn records_on_many_pages_grow_shrink_and_are_deleted() {
                         model.insert(key, value);
                     }
                 }
-                if commit { Ok(model) } else { Err(Error::KeyNotFound) }
+                if commit { Ok(model) } else { Err(Error::Closed) }
             });
             match result {
                 Ok(left) => model = left,
-                Err(Error::KeyNotFound) => assert!(!commit),
+                Err(Error::Closed) => assert!(!commit),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -114,10 +114,10 @@ fn transactions_over_both_kinds_are_atomic() {
                             tx.put(&used[from], &one, &(now.wrapping_sub(1))).await?;
                             let now = tx.get(&used[to], &two).await?.unwrap();
                             tx.put(&used[to], &two, &(now.wrapping_add(1))).await?;
-                            if random.u8(..5) == 0 { Err(Error::KeyNotFound) } else { Ok(()) }
+                            if random.u8(..5) == 0 { Err(Error::Closed) } else { Ok(()) }
                         });
                         match moved {
-                            Ok(()) | Err(Error::KeyNotFound) => {}
+                            Ok(()) | Err(Error::Closed) => {}
                             Err(error) => assert!(error.is_retryable(), "{error}"),
                         }
                         let used = tables.clone();
@@ -211,9 +211,9 @@ fn a_paged_table_is_dropped_cleared_and_renamed() {
             for key in 0..500 {
                 tx.put(&table, &key, &[1; 200]).await?;
             }
-            Err::<(), _>(Error::KeyNotFound)
+            Err::<(), _>(Error::Closed)
         });
-        assert!(matches!(result, Err(Error::KeyNotFound)));
+        assert!(matches!(result, Err(Error::Closed)));
     });
 }
 

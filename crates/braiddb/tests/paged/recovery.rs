@@ -76,11 +76,11 @@ fn churn(
                     model = kept;
                 }
             }
-            if round % 7 == 3 { Err(Error::KeyNotFound) } else { Ok(model) }
+            if round % 7 == 3 { Err(Error::Closed) } else { Ok(model) }
         });
         match result {
             Ok(left) => *model = left,
-            Err(Error::KeyNotFound) => assert_eq!(round % 7, 3),
+            Err(Error::Closed) => assert_eq!(round % 7, 3),
             Err(error) => panic!("{error}"),
         }
     }
@@ -140,7 +140,7 @@ fn large_transactions_are_recovered_whole_or_not_at_all() {
                     tx.put(&hot, &key, &[byte; 500]).await?;
                     tx.put(&paged, &key, &[byte; 700]).await?;
                 }
-                if commit { Ok(()) } else { Err(Error::KeyNotFound) }
+                if commit { Ok(()) } else { Err(Error::Closed) }
             });
             assert_eq!(written.is_ok(), commit);
         };

@@ -70,11 +70,11 @@ async fn change(db: &Database, table: &Numbers, step: u64) {
                 tx.delete(&inner, &key).await?;
             }
         }
-        if step == 3 { Err(Error::KeyNotFound) } else { Ok(()) }
+        if step == 3 { Err(Error::Closed) } else { Ok(()) }
     });
     match operation.await {
         Ok(()) => assert_ne!(step, 3),
-        Err(error) => assert!(step == 3 && matches!(error, Error::KeyNotFound), "{error}"),
+        Err(error) => assert!(step == 3 && matches!(error, Error::Closed), "{error}"),
     }
 }
 

@@ -273,8 +273,12 @@ fn a_dropped_operation_has_no_effect() {
                                 );
                                 continue;
                             }
-                            Some(Ok(Err(Error::KeyExists))) => assert!(there && step % 4 == 1),
-                            Some(Ok(Err(Error::KeyNotFound))) => assert!(!there && step % 4 == 2),
+                            Some(Ok(Err(Error::KeyExists { .. }))) => {
+                                assert!(there && step % 4 == 1)
+                            }
+                            Some(Ok(Err(Error::KeyNotFound { .. }))) => {
+                                assert!(!there && step % 4 == 2)
+                            }
                             Some(Ok(written)) => {
                                 written?;
                                 model.insert(key, bytes.to_vec());

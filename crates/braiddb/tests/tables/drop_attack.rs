@@ -53,11 +53,11 @@ fn create_and_drop(db: &Database, number: u64) -> Result<(), Error> {
         db.run_blocking(async move |tx| {
             let table: Records = tx.create_table_with(&name, kind(number)).await?;
             fill(tx, &table).await?;
-            if aborts { Err(Error::KeyNotFound) } else { Ok(table) }
+            if aborts { Err(Error::Closed) } else { Ok(table) }
         })
     };
     match create(&aborted, true) {
-        Err(Error::KeyNotFound) => {}
+        Err(Error::Closed) => {}
         other => return other.map(drop),
     }
     let table = create(&name, false)?;

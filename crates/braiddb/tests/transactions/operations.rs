@@ -25,9 +25,9 @@ fn a_single_operation_is_a_transaction() {
         let db = in_memory();
         let table: Table<str, [u8]> = block_on(db.create_table("t")).unwrap();
         assert_eq!(block_on(db.get(&table, "a")).unwrap(), None);
-        assert!(matches!(block_on(db.update(&table, "a", b"1")), Err(Error::KeyNotFound)));
+        assert!(matches!(block_on(db.update(&table, "a", b"1")), Err(Error::KeyNotFound { .. })));
         block_on(db.insert(&table, "a", b"1")).unwrap();
-        assert!(matches!(block_on(db.insert(&table, "a", b"2")), Err(Error::KeyExists)));
+        assert!(matches!(block_on(db.insert(&table, "a", b"2")), Err(Error::KeyExists { .. })));
         block_on(db.update(&table, "a", b"2")).unwrap();
         assert_eq!(block_on(db.get(&table, "a")).unwrap(), Some(b"2".to_vec()));
         block_on(db.put(&table, "b", &[0; 5000])).unwrap();
@@ -37,6 +37,41 @@ fn a_single_operation_is_a_transaction() {
         assert!(!block_on(db.contains(&table, "b")).unwrap());
         db.close().unwrap();
         assert!(matches!(block_on(db.get(&table, "a")), Err(Error::Closed)));
+    });
+}
+
+#[test]
+fn errors_name_the_table_and_the_key() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let options = || [TableOptions::default(), TableOptions::default().paged()];
+        for (options, name) in options().into_iter().zip(["plain", "paged"]) {
+            let made = db.run_blocking(async move |tx| tx.create_table_with(name, options).await);
+            let table: Table<(String, u64), u64> = made.unwrap();
+            let key = ("eu".to_owned(), 7);
+            let shown = "(\"eu\", 7)";
+            let missing = block_on(db.update(&table, &key, &1)).unwrap_err();
+            let expected = format!("table {name:?} has no record with the key {shown}; ");
+            assert!(missing.to_string().starts_with(&expected), "{missing}");
+            let own = table.key_not_found(&key);
+            assert_eq!(own.to_string(), missing.to_string());
+            block_on(db.insert(&table, &key, &1)).unwrap();
+            let exists = block_on(db.insert(&table, &key, &2)).unwrap_err();
+            let expected = format!("table {name:?} already has a record with the key {shown}; ");
+            assert!(exists.to_string().starts_with(&expected), "{exists}");
+            // Encoded keys have no type, and are shown as bytes.
+            let Error::KeyExists { key: encoded, .. } = exists else { panic!("{exists}") };
+            let encoded = block_on(db.insert(&table.encoded(), &encoded, b"")).unwrap_err();
+            assert!(matches!(encoded, Error::KeyExists { table, .. } if table == name));
+            // The conflict of an interactive transaction names its record.
+            let first = block_on(db.begin()).unwrap();
+            let second = block_on(db.begin()).unwrap();
+            block_on(first.put(&table, &key, &3)).unwrap();
+            let conflict = block_on(second.put(&table, &key, &4)).unwrap_err();
+            let expected = format!("another transaction wrote table {name:?}, key {shown} first");
+            assert!(conflict.to_string().contains(&expected), "{conflict}");
+            block_on(first.abort()).unwrap();
+        }
     });
 }
 

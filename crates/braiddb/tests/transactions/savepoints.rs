@@ -39,7 +39,7 @@ async fn carry_out(
             }
             3 => assert_eq!(tx.delete(table, &key).await?, model.remove(&key).is_some()),
             4 => match tx.insert(table, &key, &value[..]).await {
-                Err(Error::KeyExists) => assert!(model.contains_key(&key)),
+                Err(Error::KeyExists { .. }) => assert!(model.contains_key(&key)),
                 result => {
                     result?;
                     assert_eq!(model.insert(key, value), None);
@@ -84,11 +84,11 @@ fn one_after_the_other(db: &Database, seed: u64, rounds: u64, paged: bool) {
         let result = db.run_blocking(async move |tx| {
             let mut random = fastrand::Rng::with_seed(seed << 32 | round);
             let left = carry_out(tx, &used, &mut random).await?;
-            if round % 3 == 0 { Err(Error::KeyNotFound) } else { Ok(left) }
+            if round % 3 == 0 { Err(Error::Closed) } else { Ok(left) }
         });
         match result {
             Ok(left) => before = left,
-            Err(Error::KeyNotFound) => assert_eq!(round % 3, 0),
+            Err(Error::Closed) => assert_eq!(round % 3, 0),
             Err(error) => panic!("{error}"),
         }
         let used = table.clone();

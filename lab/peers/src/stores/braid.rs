@@ -184,13 +184,13 @@ async fn run(tx: &Transaction, table: &Table<u64, [u8]>, call: &Call) -> Result<
     match call {
         Call::Read(keys) => {
             for key in &**keys {
-                let value = tx.get(table, key).await?.ok_or(Error::KeyNotFound)?;
+                let value = tx.get(table, key).await?.ok_or_else(|| table.key_not_found(key))?;
                 answer.add(*key, value);
             }
         }
         Call::Modify(keys) => {
             for key in &**keys {
-                let value = tx.get(table, key).await?.ok_or(Error::KeyNotFound)?;
+                let value = tx.get(table, key).await?.ok_or_else(|| table.key_not_found(key))?;
                 answer.add(*key, value);
                 let mut value = value.to_vec();
                 increment(&mut value);
@@ -231,7 +231,7 @@ impl Accessed for InTransaction<'_> {
         }
     }
 
-    fn missing(_: u64) -> Error {
-        Error::KeyNotFound
+    fn missing(key: u64) -> Error {
+        Error::Panicked(format!("the record {key} is missing"))
     }
 }

@@ -32,7 +32,9 @@ pub(super) struct Observer {
 pub(super) fn answered_by(oracle: &mut Oracle, number: Number, failure: &Failure) {
     match failure {
         Failure::OnPurpose | Failure::Wrong(_) => oracle.answers.errors += 1,
-        Failure::Engine(Error::KeyExists | Error::KeyNotFound) => oracle.answers.refusals += 1,
+        Failure::Engine(Error::KeyExists { .. } | Error::KeyNotFound { .. }) => {
+            oracle.answers.refusals += 1
+        }
         // An error of the disk, or the close of the database.
         Failure::Engine(_) => return oracle.unanswered(number),
     }
@@ -189,7 +191,7 @@ impl Observer {
                 let updated = tx.update(marks, &name, &0).await;
                 match &updated {
                     Ok(()) => see(key, KeyState::Marked(true)),
-                    Err(Error::KeyNotFound) => see(key, KeyState::Marked(false)),
+                    Err(Error::KeyNotFound { .. }) => see(key, KeyState::Marked(false)),
                     Err(_) => {}
                 }
                 updated
@@ -198,7 +200,7 @@ impl Observer {
                 let inserted = tx.insert(marks, &name, &0).await;
                 match &inserted {
                     Ok(()) => see(key, KeyState::Marked(false)),
-                    Err(Error::KeyExists) => see(key, KeyState::Marked(true)),
+                    Err(Error::KeyExists { .. }) => see(key, KeyState::Marked(true)),
                     Err(_) => {}
                 }
                 inserted
@@ -206,7 +208,7 @@ impl Observer {
         };
         match written {
             Ok(()) => Err(Failure::OnPurpose),
-            Err(Error::KeyExists | Error::KeyNotFound) if random.bool() => Ok(()),
+            Err(Error::KeyExists { .. } | Error::KeyNotFound { .. }) if random.bool() => Ok(()),
             refused => Ok(refused?),
         }
     }

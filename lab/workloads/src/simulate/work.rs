@@ -114,7 +114,7 @@ impl SourceFailures {
             own => {
                 kept.insert(number, own);
                 // Any error that is not retried.
-                Error::KeyNotFound
+                Error::Closed
             }
         })
     }
@@ -123,7 +123,7 @@ impl SourceFailures {
     pub(super) fn reply<T>(&self, number: Number, result: Result<T, Error>) -> Result<T, Failure> {
         let own = self.kept().remove(&number);
         result.map_err(|error| match (error, own) {
-            (Error::KeyNotFound, Some(own)) => own,
+            (Error::Closed, Some(own)) => own,
             (error, _) => error.into(),
         })
     }

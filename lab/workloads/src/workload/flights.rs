@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::drive::Procedure;
 use crate::error::Error;
 use crate::random::Uniform;
+use crate::workload::missing_record;
 
 /// An airport, with the columns of `airports.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,15 +152,15 @@ impl Procedure for Flights {
     async fn run(&self, tx: &Transaction, input: &(u64, u64)) -> Result<(), braiddb::Error> {
         let Tables { airports, traffic, codes } = &self.tables;
         let (origin, destination) = (&codes[input.0 as usize], &codes[input.1 as usize]);
-        let missing = || braiddb::Error::KeyNotFound;
-        let from = tx.get(airports, origin.as_str()).await?.ok_or_else(missing)?;
-        let to = tx.get(airports, destination.as_str()).await?.ok_or_else(missing)?;
+        let from = tx.get(airports, origin.as_str()).await?.ok_or_else(missing_record)?;
+        let to = tx.get(airports, destination.as_str()).await?.ok_or_else(missing_record)?;
         let kilometres = distance(&from, &to) as u64;
-        let mut departing = tx.get(traffic, origin.as_str()).await?.ok_or_else(missing)?;
+        let mut departing = tx.get(traffic, origin.as_str()).await?.ok_or_else(missing_record)?;
         departing.departures += 1;
         departing.kilometres += kilometres;
         tx.update(traffic, origin.as_str(), &departing).await?;
-        let mut arriving = tx.get(traffic, destination.as_str()).await?.ok_or_else(missing)?;
+        let mut arriving =
+            tx.get(traffic, destination.as_str()).await?.ok_or_else(missing_record)?;
         arriving.arrivals += 1;
         arriving.kilometres += kilometres;
         tx.update(traffic, destination.as_str(), &arriving).await

@@ -14,6 +14,7 @@ use crate::harness::report::Report;
 use crate::harness::rounds::Subject;
 use crate::random::{Skewed, Uniform};
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::workload::missing_record;
 
 #[derive(Clone, Debug)]
 pub(crate) struct IsolationDefaults;
@@ -188,7 +189,7 @@ impl Procedure for Shaped {
 
 impl Shaped {
     async fn read(&self, tx: &Transaction, key: &u64) -> Result<u64, Failure> {
-        tx.get(&self.table, key).await?.ok_or(Failure::KeyNotFound)
+        tx.get(&self.table, key).await?.ok_or_else(missing_record)
     }
 
     async fn scan(&self, tx: &Transaction, from: &u64) -> Result<(), Failure> {

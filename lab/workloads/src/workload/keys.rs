@@ -18,6 +18,7 @@ use crate::harness::report::Report;
 use crate::harness::rounds::Subject;
 use crate::random::Uniform;
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::workload::missing_record;
 
 /// Bytes of a record with a key of 64 bytes, in total; used to check the memory before loading.
 const MAX_RECORD_BYTES: u64 = 220;
@@ -108,7 +109,7 @@ impl<const N: usize> Procedure for ReadsByKey<N> {
     #[inline]
     async fn run(&self, tx: &Transaction, keys: &Self::Input) -> Result<(), EngineError> {
         for key in keys {
-            let value = tx.get(&self.table, key).await?.ok_or(EngineError::KeyNotFound)?;
+            let value = tx.get(&self.table, key).await?.ok_or_else(missing_record)?;
             std::hint::black_box(value);
         }
         Ok(())

@@ -43,3 +43,9 @@ pub(crate) mod trace;
 pub(crate) mod trackers;
 pub(crate) mod updates;
 pub(crate) mod ycsb;
+
+/// The error of a transaction that misses a record which the workload has loaded.
+#[cold]
+pub(crate) fn missing_record() -> braiddb::Error {
+    braiddb::Error::Panicked("a record that the workload has loaded is missing".to_owned())
+}

@@ -19,6 +19,7 @@ use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::Uniform;
 use crate::reference::hinted_lookup::{HintedLookup, Path};
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::workload::missing_record;
 
 const NESTED: &str = "nested";
 const BOXED: &str = "boxed";
@@ -81,7 +82,7 @@ impl Procedure for BoxedReads {
 
     async fn run(&self, tx: &Transaction, keys: &Self::Input) -> Result<(), braiddb::Error> {
         for key in keys {
-            let value = self.get(tx, key).await?.ok_or(braiddb::Error::KeyNotFound)?;
+            let value = self.get(tx, key).await?.ok_or_else(missing_record)?;
             std::hint::black_box(value);
         }
         Ok(())

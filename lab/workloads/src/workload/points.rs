@@ -5,6 +5,7 @@ use braiddb::{Error, Table, Transaction};
 use crate::engine::drive::Procedure;
 use crate::engine::fixture::Bed;
 use crate::random::Uniform;
+use crate::workload::missing_record;
 
 /// The number of operations in a transaction of the microbenchmarks (CoroBase §5.4).
 pub(crate) const OPERATIONS: usize = 10;
@@ -38,7 +39,7 @@ impl<const N: usize> Procedure for Reads<N> {
     #[inline]
     async fn run(&self, tx: &Transaction, keys: &[u64; N]) -> Result<(), Error> {
         for key in keys {
-            let value = tx.get(&self.0.table, key).await?.ok_or(Error::KeyNotFound)?;
+            let value = tx.get(&self.0.table, key).await?.ok_or_else(missing_record)?;
             std::hint::black_box(value);
         }
         Ok(())
@@ -81,7 +82,7 @@ impl<const N: usize> Procedure for ReadModifyWrites<N> {
     #[inline]
     async fn run(&self, tx: &Transaction, keys: &[u64; N]) -> Result<(), Error> {
         for key in keys {
-            let value = tx.get(&self.0.table, key).await?.ok_or(Error::KeyNotFound)?;
+            let value = tx.get(&self.0.table, key).await?.ok_or_else(missing_record)?;
             tx.update(&self.0.table, key, &value.wrapping_add(1)).await?;
         }
         Ok(())

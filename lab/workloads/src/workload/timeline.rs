@@ -19,6 +19,7 @@ use crate::harness::rounds::repeat;
 use crate::harness::spread::Spread;
 use crate::random::key_of;
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::workload::missing_record;
 
 const VALUE_BYTES: usize = 1000;
 /// The size of a record without its value: headers and the key.
@@ -138,7 +139,7 @@ impl Procedure for Mixed {
         match input {
             (key, Some(fill)) => tx.put(&self.table, key, &[*fill; VALUE_BYTES]).await,
             (key, None) => {
-                let value = tx.get(&self.table, key).await?.ok_or(braiddb::Error::KeyNotFound)?;
+                let value = tx.get(&self.table, key).await?.ok_or_else(missing_record)?;
                 std::hint::black_box(value);
                 Ok(())
             }

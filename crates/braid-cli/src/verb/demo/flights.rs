@@ -13,7 +13,7 @@ use super::interruption::Interruption;
 use crate::verb::import::csv::{CsvReader, Row};
 
 /// The world's airports: CSV with a header.
-const AIRPORTS: &[u8] = include_bytes!("../../../../../examples/data/airports.csv");
+const AIRPORTS: &[u8] = include_bytes!("../../../data/airports.csv");
 /// Aircraft parked at each airport before the first flight.
 const AIRCRAFT: u64 = 100;
 /// Airports that one transaction of the import inserts.
@@ -159,10 +159,18 @@ impl World {
         self.db.run(async move |tx| {
             let Tables { airports, traffic, codes } = &*tables;
             let (origin, destination) = (codes[origin].as_str(), codes[destination].as_str());
-            let from = tx.get(airports, origin).await?.ok_or(Error::KeyNotFound)?;
-            let to = tx.get(airports, destination).await?.ok_or(Error::KeyNotFound)?;
-            let mut departing = tx.get(traffic, origin).await?.ok_or(Error::KeyNotFound)?;
-            let mut arriving = tx.get(traffic, destination).await?.ok_or(Error::KeyNotFound)?;
+            let from =
+                tx.get(airports, origin).await?.ok_or_else(|| airports.key_not_found(origin))?;
+            let to = tx
+                .get(airports, destination)
+                .await?
+                .ok_or_else(|| airports.key_not_found(destination))?;
+            let mut departing =
+                tx.get(traffic, origin).await?.ok_or_else(|| traffic.key_not_found(origin))?;
+            let mut arriving = tx
+                .get(traffic, destination)
+                .await?
+                .ok_or_else(|| traffic.key_not_found(destination))?;
             if departing.aircraft == 0 {
                 return Ok(None);
             }

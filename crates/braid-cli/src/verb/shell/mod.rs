@@ -70,7 +70,7 @@ impl Shell<'_> {
         for number in 1.. {
             let line = next_line(&mut input, number == 1);
             let should_continue = line.and_then(|line| match line {
-                Some(line) => self.step(&line),
+                Some(line) => self.run_line(&line),
                 None => Ok(false),
             });
             let should_continue = should_continue.with_context(|| match &self.open {
@@ -104,7 +104,7 @@ impl Shell<'_> {
         'lines: while let Some(entered) = editor.read(self.open.is_some())? {
             // Pasted text may have several lines.
             for line in line::commands(&entered) {
-                match self.step(&line) {
+                match self.run_line(&line) {
                     Ok(true) => {}
                     Ok(false) => break 'lines,
                     Err(error) => eprintln!("{}", error_message::of(&error)),
@@ -115,6 +115,12 @@ impl Shell<'_> {
     }
 
     /// Runs a line. Returns `false` if it leaves the shell.
+    fn run_line(&mut self, line: &str) -> Result<bool> {
+        let db = self.db;
+        self.step(line).map_err(|error| error_message::with_tables(db, error))
+    }
+
+    /// As `run_line`; the error about a missing table does not name the existing ones.
     fn step(&mut self, line: &str) -> Result<bool> {
         let step = match Step::parse(line)? {
             None => return Ok(true),

@@ -7,7 +7,7 @@ use crate::database::changes::TokenError;
 use crate::log::LogError;
 use crate::page::PageError;
 use crate::record::TableFull;
-use crate::transaction::{NamedKeys, OperationError, TooLong, UniqueViolation};
+use crate::transaction::{NamedKeys, OperationError, RecordKey, TooLong, UniqueViolation};
 use crate::types::EncodeError;
 
 impl Error {
@@ -39,8 +39,14 @@ impl From<OperationError> for Error {
             OperationError::SavepointOver => Misuse::SavepointEnded.into(),
             OperationError::ScanBegun => Misuse::ScanBegun.into(),
             OperationError::WouldBlock => Misuse::WouldBlock.into(),
-            OperationError::KeyExists => Error::KeyExists,
-            OperationError::KeyNotFound => Error::KeyNotFound,
+            OperationError::KeyExists(record) => {
+                let RecordKey { table, key } = *record;
+                Error::KeyExists { table, key }
+            }
+            OperationError::KeyNotFound(record) => {
+                let RecordKey { table, key } = *record;
+                Error::KeyNotFound { table, key }
+            }
             OperationError::KeyTooLong(bytes) => {
                 Misuse::KeyTooLong { bytes, limit: crate::index::MAX_KEY_BYTES }.into()
             }

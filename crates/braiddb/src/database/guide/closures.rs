@@ -59,7 +59,7 @@
 //!         self.db
 //!             .run(async move |tx| {
 //!                 let left = tx.get(&shop.stock, &article).await?.unwrap_or(0);
-//!                 let left = left.checked_sub(1).ok_or(Error::KeyNotFound)?;
+//!                 let left = left.checked_sub(1).ok_or_else(|| shop.stock.key_not_found(&article))?;
 //!                 tx.put(&shop.stock, &article, &left).await?;
 //!                 tx.insert(&shop.sold, &(article.clone(), order), &1).await?;
 //!                 Ok(left)

@@ -146,9 +146,9 @@ impl Callers {
             let table = table.clone();
             let aborted = db.run_blocking(async move |tx| {
                 tx.put(&table, &u64::MAX, &1).await?;
-                Err::<(), _>(Error::KeyExists)
+                Err::<(), _>(Error::Closed)
             });
-            if matches!(aborted, Err(Error::KeyExists)) { Ok(()) } else { aborted }
+            if matches!(aborted, Err(Error::Closed)) { Ok(()) } else { aborted }
         };
         self.working.push(("an abort", until_failed(db, abort)));
     }

@@ -44,7 +44,7 @@ fn put_all(
         for key in keys.clone() {
             tx.put(&inner, &key, &[key as u8; VALUE_BYTES]).await?;
         }
-        if fails { Err(Error::KeyNotFound) } else { Ok(()) }
+        if fails { Err(Error::Closed) } else { Ok(()) }
     }))
 }
 
@@ -108,7 +108,7 @@ fn what_an_interrupted_bulk_operation_logged_is_given_back_on_the_next_opening()
         put_all(&db, &table, 0..KEPT, false).unwrap();
         let crashes = crashes_during(&disk, 10, || {
             let error = put_all(&db, &table, 1000..1000 + INSERTED, true).unwrap_err();
-            assert!(matches!(error, Error::KeyNotFound), "{error}");
+            assert!(matches!(error, Error::Closed), "{error}");
         });
         db.close().unwrap();
         drop((db, table));

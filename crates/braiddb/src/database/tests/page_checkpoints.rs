@@ -84,7 +84,7 @@ fn a_crash_leaves_no_piece_of_what_is_not_there() {
                 inner.checkpoint().await?;
                 tx.rollback_to(&savepoint).await?;
                 tx.put(&used, &16, &value(1, 4)[..]).await?;
-                if commits { Ok(()) } else { Err(Error::KeyNotFound) }
+                if commits { Ok(()) } else { Err(Error::Closed) }
             });
             assert_eq!(undecided.is_ok(), commits);
             if commits {

@@ -93,9 +93,9 @@ fn take_back_table(db: &Database) {
     let body = async move |tx: &Transaction| {
         let paged = TableOptions::default().paged();
         insert_all(tx, &tx.create_table_with("taken back", paged).await?).await?;
-        Err::<(), _>(Error::KeyNotFound)
+        Err::<(), _>(Error::Closed)
     };
-    assert!(matches!(db.run_blocking(body), Err(Error::KeyNotFound)));
+    assert!(matches!(db.run_blocking(body), Err(Error::Closed)));
 }
 
 fn check(db: &Database, table: &Records, model: &Model) {
@@ -166,14 +166,14 @@ async fn work(
                     }
                 }
             }
-            if commits { Ok((model, counts)) } else { Err(Error::KeyNotFound) }
+            if commits { Ok((model, counts)) } else { Err(Error::Closed) }
         };
         match db.run(body).await {
             Ok((after, more)) => {
                 model = after;
                 counts = [counts[0] + more[0], counts[1] + more[1]];
             }
-            Err(Error::KeyNotFound) => {}
+            Err(Error::Closed) => {}
             Err(error) => return Err(error),
         }
     }
@@ -337,9 +337,9 @@ fn leaves_of_rolled_back_records_are_freed() {
         let used = table.clone();
         let body = async move |tx: &Transaction| {
             insert_all(tx, &used).await?;
-            Err::<(), _>(Error::KeyNotFound)
+            Err::<(), _>(Error::Closed)
         };
-        assert!(matches!(db.run_blocking(body), Err(Error::KeyNotFound)));
+        assert!(matches!(db.run_blocking(body), Err(Error::Closed)));
         wait_until(&db, || with_paged(&db, PagedTable::pages_by_level) == [1]);
         check(&db, &table, &Model::new());
         db.close().unwrap();
@@ -368,9 +368,9 @@ fn leaves_that_bulk_operations_emptied_go() {
         let used = table.clone();
         let insert = async move |tx: &Transaction| {
             insert_all(tx, &used).await?;
-            Err::<(), _>(Error::KeyNotFound)
+            Err::<(), _>(Error::Closed)
         };
-        assert!(matches!(block_on(db.run_bulk(&table, insert)), Err(Error::KeyNotFound)));
+        assert!(matches!(block_on(db.run_bulk(&table, insert)), Err(Error::Closed)));
         wait_until(&db, || with_paged(&db, PagedTable::pages_by_level) == [1]);
         check(&db, &table, &Model::new());
         db.close().unwrap();

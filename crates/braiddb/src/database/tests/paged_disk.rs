@@ -157,7 +157,7 @@ async fn work(
                     }
                 }
             }
-            if commits { Ok((model, counts)) } else { Err(Error::KeyNotFound) }
+            if commits { Ok((model, counts)) } else { Err(Error::Closed) }
         };
         match db.run(body).await {
             Ok((after, more)) => {
@@ -165,7 +165,7 @@ async fn work(
                 counts.dropped += more.dropped;
                 counts.failed += more.failed;
             }
-            Err(Error::KeyNotFound) => {}
+            Err(Error::Closed) => {}
             Err(error) => return Err(error),
         }
     }
@@ -338,9 +338,9 @@ fn table_rolled_back_during_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
         for _ in 0..turns {
             give_way().await;
         }
-        Err::<(), _>(Error::KeyNotFound)
+        Err::<(), _>(Error::Closed)
     });
-    assert!(matches!(taken_back, Err(Error::KeyNotFound)));
+    assert!(matches!(taken_back, Err(Error::Closed)));
     while db.shared.engine.checkpoints.begin().is_none() {
         std::thread::yield_now();
     }
@@ -400,7 +400,7 @@ fn a_checkpoint_takes_no_more_than_was_expected() {
                         _ => {}
                     }
                 }
-                if begin % 3000 == 0 { Err(Error::KeyNotFound) } else { Ok(()) }
+                if begin % 3000 == 0 { Err(Error::Closed) } else { Ok(()) }
             });
             assert!(result.is_ok() || begin % 3000 == 0);
         }

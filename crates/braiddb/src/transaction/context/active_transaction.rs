@@ -17,7 +17,7 @@ use crate::planted::{Bug, is_planted};
 use crate::record::{Copies, MemoryRecords, PagedRecords, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
-use crate::transaction::sets::read_set::{ProjectionCheck, ReadPoint, ReadSet};
+use crate::transaction::sets::read_set::{NamedKeys, ProjectionCheck, ReadPoint, ReadSet};
 use crate::transaction::sets::write_set::WriteSet;
 use crate::version::{TransactionName, View};
 
@@ -180,35 +180,35 @@ impl ActiveTransaction {
         unsafe { View::new(self.begin(), self.name(), &self.engine().status) }
     }
 
-    /// Notes that the transaction lost a conflict and must abort.
-    pub(in crate::transaction) fn conflict(&self) -> OperationError {
-        self.set_conflict(Conflict::Write);
-        OperationError::Conflict(None)
+    /// Notes that the transaction began before an index of the table was complete, and must abort.
+    #[cold]
+    pub(in crate::transaction) fn conflict_with_index(&self, table: &Records) -> OperationError {
+        self.conflict_of(Conflict::Write, || NamedKeys::all(table))
     }
 
-    /// As `conflict`, for a record that another transaction is writing.
+    /// Notes that another transaction is writing a record, and that this one must abort.
     #[cold]
     pub(in crate::transaction) fn conflict_at(
         &self,
         table: &Records,
         key: &[u8],
     ) -> OperationError {
-        self.conflict_of(Conflict::Write, table, key)
+        self.conflict_of(Conflict::Write, || NamedKeys::record(table, key))
     }
 
-    /// As `conflict`, for a record that was written since the transaction began.
+    /// Notes that a record was written since the transaction began, and that it must abort.
     #[cold]
     pub(in crate::transaction) fn conflict_with_newer(
         &self,
         table: &Records,
         key: &[u8],
     ) -> OperationError {
-        self.conflict_of(Conflict::NewerWrite, table, key)
+        self.conflict_of(Conflict::NewerWrite, || NamedKeys::record(table, key))
     }
 
-    fn conflict_of(&self, conflict: Conflict, table: &Records, key: &[u8]) -> OperationError {
+    fn conflict_of(&self, conflict: Conflict, keys: impl FnOnce() -> NamedKeys) -> OperationError {
         if self.conflict_met() == Conflict::None && self.reads().names_points() {
-            self.note_conflict_record(table, key);
+            self.note_conflict_record(keys());
         }
         self.set_conflict(conflict);
         OperationError::Conflict(self.conflict_record())

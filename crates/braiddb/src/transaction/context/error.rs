@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::{LogError, Lsn};
 use crate::page::PageError;
-use crate::record::{EncodedKey, TableFull};
+use crate::record::{EncodedKey, Records, TableFull};
 use crate::rid::TableId;
 use crate::sched::BlocksWorker;
 use crate::transaction::sets::read_set::NamedKeys;
@@ -46,9 +46,9 @@ pub(crate) enum OperationError {
     #[error("a scan cannot change its direction after it has begun")]
     ScanBegun,
     #[error("the key exists already")]
-    KeyExists,
+    KeyExists(Box<RecordKey>),
     #[error("no record has this key")]
-    KeyNotFound,
+    KeyNotFound(Box<RecordKey>),
     #[error("a key of {0} bytes is too long: the limit is {MAX_KEY_BYTES} bytes")]
     KeyTooLong(usize),
     #[error("a value of {0} bytes is too long: the limit is {MAX_VALUE_BYTES} bytes")]
@@ -108,6 +108,19 @@ pub(crate) enum OperationError {
 pub(crate) struct TooLong {
     pub(crate) bytes: usize,
     pub(crate) limit: usize,
+}
+
+/// A table and a key that a write found or missed there.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordKey {
+    pub(crate) table: String,
+    pub(crate) key: EncodedKey,
+}
+
+impl RecordKey {
+    pub(in crate::transaction) fn boxed(table: &Records, key: &[u8]) -> Box<Self> {
+        Box::new(Self { table: table.name().to_string(), key: table.encoded_key(key) })
+    }
 }
 
 /// A key of a unique index that a second record was about to get.

@@ -460,9 +460,8 @@ impl TransactionState {
         self.details.get()?.failed.get()
     }
 
-    pub(super) fn note_conflict_record(&self, table: &Records, key: &[u8]) {
-        let record = Box::new(NamedKeys::record(table, key));
-        self.new_details().conflict_record.replace(Some(record));
+    pub(super) fn note_conflict_record(&self, keys: NamedKeys) {
+        self.new_details().conflict_record.replace(Some(Box::new(keys)));
     }
 
     pub(super) fn forget_conflict_record(&self) {

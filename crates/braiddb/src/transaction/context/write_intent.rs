@@ -1,6 +1,7 @@
 //! Intents of writes.
 
-use super::error::OperationError;
+use super::error::{OperationError, RecordKey};
+use crate::record::Records;
 
 /// A write's precondition and the state that it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +28,18 @@ impl WriteIntent<'_> {
         }
     }
 
-    /// The result of a write that does not apply.
-    pub(in crate::transaction) fn refusal(&self) -> Result<bool, OperationError> {
+    /// The result of a write of this key that does not apply.
+    #[cold]
+    pub(in crate::transaction) fn refusal(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> Result<bool, OperationError> {
         match self {
-            WriteIntent::Insert(_) => Err(OperationError::KeyExists),
-            WriteIntent::Update(_) => Err(OperationError::KeyNotFound),
+            WriteIntent::Insert(_) => Err(OperationError::KeyExists(RecordKey::boxed(table, key))),
+            WriteIntent::Update(_) => {
+                Err(OperationError::KeyNotFound(RecordKey::boxed(table, key)))
+            }
             WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => Ok(false),
         }
     }

@@ -131,6 +131,7 @@ impl ActiveTransaction {
     pub(super) fn for_stored<'v>(
         &self,
         table: &Records,
+        key: &[u8],
         intent: WriteIntent<'v>,
         stored: Option<&[u8]>,
     ) -> Result<WriteIntent<'v>, Result<bool, OperationError>> {
@@ -140,7 +141,7 @@ impl ActiveTransaction {
         let has_expired = stored.is_some_and(|stored| self.unexpired(table, stored).is_none());
         match (intent, has_expired) {
             (WriteIntent::Insert(value), true) => Ok(WriteIntent::Put(value)),
-            (WriteIntent::Update(_), true) => Err(Err(OperationError::KeyNotFound)),
+            (WriteIntent::Update(_), true) => Err(intent.refusal(table, key)),
             (WriteIntent::Delete, true) | (WriteIntent::Expire, false) => Err(Ok(false)),
             (WriteIntent::Expire, true) => Ok(WriteIntent::Delete),
             (intent, _) => Ok(intent),

@@ -243,7 +243,7 @@ impl ActiveTransaction {
             if !matches!(before.base, ChainBase::Own(_)) {
                 self.note_key(table, key);
             }
-            return WriteDecision::Refuse(intent.refusal());
+            return WriteDecision::Refuse(intent.refusal(table, key));
         }
         if let Err(error) = self.check_not_doomed().and_then(|()| self.check_version_bytes()) {
             return WriteDecision::Refuse(Err(error));

@@ -168,7 +168,7 @@ impl ActiveTransaction {
                 Err(OperationError::Conflict(_)) if self.extend_past_conflict(true) => {}
                 // Another operation of the transaction has extended the snapshot in the meantime.
                 Ok(true) if self.has_moved_on_from(begin) && table.is_indexed() => {
-                    return Err(self.conflict());
+                    return Err(self.conflict_with_index(table));
                 }
                 written => return written,
             }
@@ -228,7 +228,7 @@ impl ActiveTransaction {
                 }
                 (Err(_), _) => {
                     self.note_absence(table, key);
-                    return intent.refusal();
+                    return intent.refusal(table, key);
                 }
             };
             match self.write_on(table, rid, key, intent, &operation) {
@@ -263,13 +263,7 @@ impl ActiveTransaction {
             {
                 self.note_lsn(lsn);
             }
-            let refused = match (intent, base.is_tombstone()) {
-                (WriteIntent::Insert(_), false) => Some(Err(OperationError::KeyExists)),
-                (WriteIntent::Update(_), true) => Some(Err(OperationError::KeyNotFound)),
-                (WriteIntent::Delete, true) => Some(Ok(false)),
-                _ => None,
-            };
-            if let Some(refused) = refused {
+            if !intent.applies(!base.is_tombstone()) {
                 // The transaction's own version says nothing about other transactions.
                 match base {
                     InstallBase::Own(_) => {}
@@ -277,7 +271,7 @@ impl ActiveTransaction {
                     _ if is_planted(Bug::RefusedInsertNotNoted) => {}
                     _ => self.note_record(table, rid, key),
                 }
-                return Ok(refused);
+                return Ok(intent.refusal(table, key));
             }
             if let Err(error) = self.check_not_doomed() {
                 return Ok(Err(error));

@@ -103,6 +103,11 @@ impl NamedKeys {
         Self::between(table, (key.clone(), key))
     }
 
+    /// Names all records of a table.
+    pub(in crate::transaction) fn all(table: &Records) -> Self {
+        Self::between(table, (Bound::Unbounded, Bound::Unbounded))
+    }
+
     /// Names a range.
     fn between(table: &Records, keys: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
         Self { table: table.name().to_string(), keys, show_key: table.show_key() }

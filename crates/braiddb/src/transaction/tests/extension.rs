@@ -81,7 +81,7 @@ fn reads_and_refused_writes_after_an_own_deletion_note_nothing() {
         assert!(run_now(transaction.get(&bench.table, b"key")).unwrap().is_none());
         assert!(!run_now(transaction.contains(&bench.table, b"key")).unwrap());
         assert!(!write(WriteIntent::Delete).unwrap());
-        assert!(matches!(write(WriteIntent::Update(b"")), Err(OperationError::KeyNotFound)));
+        assert!(matches!(write(WriteIntent::Update(b"")), Err(OperationError::KeyNotFound(_))));
         assert_eq!(transaction.reads().len(), noted);
         assert!(run_now(transaction.get(&bench.table, b"absent")).unwrap().is_none());
         assert_eq!(transaction.reads().len(), noted + 1);

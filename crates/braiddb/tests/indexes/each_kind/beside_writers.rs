@@ -60,12 +60,12 @@ fn writers(
                                 None => _ = tx.delete(&table, key).await?,
                             }
                         }
-                        if give_up { Err(Error::KeyNotFound) } else { Ok(()) }
+                        if give_up { Err(Error::Closed) } else { Ok(()) }
                     },
                 ));
                 match done {
                     Ok(_) => counts.0 += 1,
-                    Err(Error::KeyNotFound | Error::UniqueViolation { .. }) => counts.1 += 1,
+                    Err(Error::Closed | Error::UniqueViolation { .. }) => counts.1 += 1,
                     Err(error) if error.is_retryable() => counts.1 += 1,
                     Err(other) => panic!("{other:?}"),
                 }

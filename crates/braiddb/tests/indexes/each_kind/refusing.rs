@@ -34,8 +34,8 @@ fn a_unique_index_rejects_a_duplicate_without_a_trace() {
                 Err(Error::UniqueViolation { .. })
             ));
             // An existing key is reported first.
-            assert!(matches!(tx.insert(&records, &1, "10").await, Err(Error::KeyExists)));
-            assert!(matches!(tx.update(&records, &9, "10").await, Err(Error::KeyNotFound)));
+            assert!(matches!(tx.insert(&records, &1, "10").await, Err(Error::KeyExists { .. })));
+            assert!(matches!(tx.update(&records, &9, "10").await, Err(Error::KeyNotFound { .. })));
             assert_eq!(tx.get(&records, &3).await?, None);
             let found = tx.get_by(&by, &11).await?.map(|(key, value)| (key, value.to_owned()));
             assert_eq!(found, Some((1, "10 11".to_owned())));

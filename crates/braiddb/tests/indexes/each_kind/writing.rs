@@ -62,7 +62,7 @@ fn evicted_records_are_read_before_they_are_overwritten() {
             assert!(dropped > 0, "nothing was read from the log");
             let count = check(tx, &records, &by).await?;
             assert_eq!(count, 20_000);
-            Err::<(), _>(Error::KeyNotFound)
+            Err::<(), _>(Error::Closed)
         })
         .unwrap_err();
         for key in (0..20_000).step_by(40) {
@@ -87,7 +87,7 @@ fn aborted_transactions_leave_nothing_in_an_index() {
                 tx.put(&records, &3, "1 2 3").await?;
                 tx.put(&records, &3, "3").await?;
                 tx.put(&records, &2, "3").await?;
-                Err::<(), _>(Error::KeyNotFound)
+                Err::<(), _>(Error::Closed)
             });
             assert!(aborted.is_err());
             let open = block_on(db.begin()).unwrap();

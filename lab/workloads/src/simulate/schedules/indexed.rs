@@ -139,7 +139,7 @@ async fn write(
             },
         };
         match written {
-            Ok(()) | Err(Error::KeyExists | Error::KeyNotFound) => {}
+            Ok(()) | Err(Error::KeyExists { .. } | Error::KeyNotFound { .. }) => {}
             Err(Error::UniqueViolation { .. }) => {
                 let Some(halves) = halves.filter(|_| random.bool()) else { continue };
                 let owner = tx.get_by(halves, &(value / 2)).await?.map(|(owner, _)| owner);

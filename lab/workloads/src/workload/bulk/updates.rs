@@ -21,6 +21,7 @@ use crate::harness::spread::Spread;
 use crate::random::{Uniform, key_of};
 use crate::scale::arguments::Settings;
 use crate::workload::bars;
+use crate::workload::missing_record;
 use crate::workload::points::OPERATIONS;
 use crate::workload::stage::Stage;
 
@@ -75,7 +76,7 @@ impl Readers {
         let table = self.table.clone();
         let body = async move |tx: &Transaction, keys: &[u64; OPERATIONS]| {
             for key in keys {
-                let value = tx.get(&table, key).await?.ok_or(braiddb::Error::KeyNotFound)?;
+                let value = tx.get(&table, key).await?.ok_or_else(missing_record)?;
                 std::hint::black_box(value);
             }
             Ok(())

@@ -15,6 +15,7 @@ use crate::harness::number;
 use crate::harness::report::Report;
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::Uniform;
+use crate::workload::missing_record;
 use crate::workload::points::OPERATIONS;
 
 /// The number of cold operations in a storage-bound transaction.
@@ -107,14 +108,14 @@ impl Requests {
     }
 
     async fn read_cold(&self, tx: &Transaction, key: &u64) -> Result<(), BraidError> {
-        let value = tx.get(&self.tables.cold, key).await?.ok_or(BraidError::KeyNotFound)?;
+        let value = tx.get(&self.tables.cold, key).await?.ok_or_else(missing_record)?;
         std::hint::black_box(value);
         Ok(())
     }
 
     async fn touch_hot(&self, tx: &Transaction, key: &u64, update: bool) -> Result<(), BraidError> {
         let table = &self.tables.hot.table;
-        let value = tx.get(table, key).await?.ok_or(BraidError::KeyNotFound)?;
+        let value = tx.get(table, key).await?.ok_or_else(missing_record)?;
         if update {
             return tx.update(table, key, &value.wrapping_add(1)).await;
         }

@@ -17,6 +17,7 @@ use crate::random::Uniform;
 use crate::reference::hinted_lookup::HintedLookup;
 use crate::reference::probing::{Depth, Probing};
 use crate::scale::arguments::Settings;
+use crate::workload::missing_record;
 use crate::workload::points::{Points, Scans};
 
 pub(super) const FIGURES: &[Figure] = &[
@@ -315,7 +316,7 @@ impl Procedure for ByteReads {
     async fn run(&self, tx: &Transaction, records: &[u64; KEYS]) -> Result<(), braiddb::Error> {
         for record in records {
             let key = byte_key(*record, self.key_bytes);
-            let value = tx.get(&self.table, &key[..]).await?.ok_or(braiddb::Error::KeyNotFound)?;
+            let value = tx.get(&self.table, &key[..]).await?.ok_or_else(missing_record)?;
             std::hint::black_box(value);
         }
         Ok(())

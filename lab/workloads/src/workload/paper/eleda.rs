@@ -17,6 +17,7 @@ use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::{Uniform, key_of};
 use crate::scale::arguments::Settings;
 use crate::workload::contenders::Contender;
+use crate::workload::missing_record;
 use crate::workload::sysbench::SysbenchArguments;
 
 pub(super) const FIGURES: &[Figure] = &[
@@ -137,7 +138,7 @@ impl Procedure for KeyValues {
             (Shape::HalfWrites, true) => tx.put(&self.table, &keys[0], &self.value).await,
             (Shape::HalfWrites, false) => {
                 let found = tx.get(&self.table, &keys[0]).await?;
-                std::hint::black_box(found.ok_or(braiddb::Error::KeyNotFound)?);
+                std::hint::black_box(found.ok_or_else(missing_record)?);
                 Ok(())
             }
             (Shape::ThreePuts, _) => {

@@ -9,6 +9,7 @@ use crate::engine::drive::Procedure;
 use crate::engine::fixture::Bed;
 use crate::random::{Skewed, Uniform};
 use crate::reference::probing::MOST;
+use crate::workload::missing_record;
 
 /// Draws keys.
 #[derive(Clone)]
@@ -99,14 +100,14 @@ impl Procedure for Steps {
         let Counts { reads, updates, modifies } = self.counts;
         let (read, written) = keys.split_at(reads);
         for key in read {
-            let value = tx.get(&self.table, key).await?.ok_or(Error::KeyNotFound)?;
+            let value = tx.get(&self.table, key).await?.ok_or_else(missing_record)?;
             std::hint::black_box(value);
         }
         for key in &written[..updates] {
             tx.update(&self.table, key, &!*key).await?;
         }
         for key in &written[updates..updates + modifies] {
-            let value = tx.get(&self.table, key).await?.ok_or(Error::KeyNotFound)?;
+            let value = tx.get(&self.table, key).await?.ok_or_else(missing_record)?;
             tx.update(&self.table, key, &value.wrapping_add(1)).await?;
         }
         Ok(())
@@ -137,7 +138,7 @@ impl Procedure for Boxed {
 
     async fn run(&self, tx: &Transaction, keys: &[u64; MOST]) -> Result<(), Error> {
         for key in &keys[..self.0.counts.reads] {
-            std::hint::black_box(self.get(tx, key).await?.ok_or(Error::KeyNotFound)?);
+            std::hint::black_box(self.get(tx, key).await?.ok_or_else(missing_record)?);
         }
         Ok(())
     }
@@ -157,7 +158,7 @@ impl Procedure for Together {
     async fn run(&self, tx: &Transaction, keys: &[u64; MOST]) -> Result<(), Error> {
         let keys = &keys[..self.0.counts.reads];
         for value in tx.multi_get(&self.0.table, keys).await? {
-            std::hint::black_box(value.ok_or(Error::KeyNotFound)?);
+            std::hint::black_box(value.ok_or_else(missing_record)?);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 use braiddb::{Database, Error as Failure, Table, Transaction};
 
 use crate::error::Error;
+use crate::workload::missing_record;
 
 /// The initial balance of each account.
 pub(super) const FIRST_BALANCE: i64 = 1_000_000;
@@ -186,5 +187,5 @@ impl Tables {
 }
 
 fn existing<T>(found: Option<T>) -> Result<T, Failure> {
-    found.ok_or(Failure::KeyNotFound)
+    found.ok_or_else(missing_record)
 }

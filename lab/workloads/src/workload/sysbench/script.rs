@@ -10,6 +10,7 @@ use super::rows::{Row, Tables, draw_c, draw_pad};
 use crate::engine::drive::Procedure;
 use crate::workload::book::Book;
 use crate::workload::encoding::{Encoded, Text, padded};
+use crate::workload::missing_record;
 
 /// The number of point selects in a transaction that also has other statements, with one statement
 /// of each other kind.
@@ -224,5 +225,5 @@ impl Procedure for Client {
 }
 
 fn existing<T>(found: Option<T>) -> Result<T, Failure> {
-    found.ok_or(Failure::KeyNotFound)
+    found.ok_or_else(missing_record)
 }

@@ -6,6 +6,7 @@ use braiddb::{Error as Failure, Transaction};
 use super::consistency::Sums;
 use super::schema::{CallForwarding, Number, SubscriberKey, Tables};
 use crate::workload::encoding::{Encoded, View};
+use crate::workload::missing_record;
 
 /// A transaction with its inputs.
 #[derive(Clone, Debug)]
@@ -172,7 +173,7 @@ impl Tables {
                 let end_times = i64::from(forwarding.end_time);
                 Ok(Some(Sums { forwardings: 1, end_times, ..Sums::default() }))
             }
-            Err(Failure::KeyExists) => Ok(None),
+            Err(Failure::KeyExists { .. }) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
@@ -194,5 +195,5 @@ impl Tables {
 }
 
 fn existing<T>(found: Option<T>) -> Result<T, Failure> {
-    found.ok_or(Failure::KeyNotFound)
+    found.ok_or_else(missing_record)
 }

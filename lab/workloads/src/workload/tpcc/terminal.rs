@@ -16,6 +16,7 @@ use super::schema::{Cardinalities, CustomerKey, Tables};
 use super::stock_level::StockLevel;
 use crate::engine::drive::Procedure;
 use crate::workload::encoding::Text;
+use crate::workload::missing_record;
 
 /// The mix of transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -173,7 +174,7 @@ fn middle<T: Copy>(found: &[T]) -> Option<T> {
 
 /// Fails if a required record is missing.
 pub(super) fn existing<T>(found: Option<T>) -> Result<T, Failure> {
-    found.ok_or(Failure::KeyNotFound)
+    found.ok_or_else(missing_record)
 }
 
 /// Returns microseconds since 1970.

@@ -8,6 +8,7 @@ use braiddb::{Error, Transaction};
 
 use super::schema::{Day, FullOrder, Line, LineKey, Order, Tables};
 use crate::workload::encoding::{Encoded, View};
+use crate::workload::missing_record;
 
 /// Query 1: lines shipped up to 1998-12-01 less 90 days.
 const SHIPPED_UNTIL: Day = 2_526 - 90;
@@ -56,7 +57,7 @@ impl Query {
                 };
                 visit(tx, tables, each).await?;
                 for (key, mode) in late {
-                    let order = tx.get(&tables.orders, &key).await?.ok_or(Error::KeyNotFound)?;
+                    let order = tx.get(&tables.orders, &key).await?.ok_or_else(missing_record)?;
                     answer.add_late(mode, order, 1);
                 }
             }

@@ -12,6 +12,7 @@ use super::generate::Generator;
 use super::queries::{Answer, Query};
 use super::schema::{FullOrder, Tables};
 use crate::workload::encoding::Encoded;
+use crate::workload::missing_record;
 
 /// One refresh inserts or deletes one order in this number.
 const PART: u64 = 1_000;
@@ -140,5 +141,5 @@ async fn delete(tx: &Transaction, tables: &Tables, full: &FullOrder) -> Result<(
     for (key, _) in full.keyed_lines() {
         is_there &= tx.delete(&tables.lines, &key).await?;
     }
-    if is_there { Ok(()) } else { Err(Error::KeyNotFound) }
+    if is_there { Ok(()) } else { Err(missing_record()) }
 }

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use super::distribution::{Chooser, Distribution, key_of};
 use super::numbers::Numbers;
 use crate::engine::drive::Procedure;
+use crate::workload::missing_record;
 
 /// The number of fields in a record, and of bytes in each; a record is one value of consecutive
 /// fields.
@@ -121,7 +122,7 @@ impl Client {
         match operation {
             Operation::Read(key) => {
                 // All fields.
-                let record = tx.get(table, &key).await?.ok_or(Failure::KeyNotFound)?;
+                let record = tx.get(table, &key).await?.ok_or_else(missing_record)?;
                 std::hint::black_box(record);
             }
             Operation::Update(key) => tx.update(table, &key, &self.value).await?,
@@ -133,7 +134,7 @@ impl Client {
                 }
             }
             Operation::ReadModifyWrite(key) => {
-                let record = tx.get(table, &key).await?.ok_or(Failure::KeyNotFound)?;
+                let record = tx.get(table, &key).await?.ok_or_else(missing_record)?;
                 let mut record = record.to_vec();
                 let field = (key % FIELDS as u64) as usize * FIELD_BYTES;
                 record[field..field + FIELD_BYTES].copy_from_slice(&self.value[..FIELD_BYTES]);

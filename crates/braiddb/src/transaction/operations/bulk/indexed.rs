@@ -67,7 +67,7 @@ impl ActiveTransaction {
         let _step = ExclusiveStep::wait(self).await;
         let found = self.get_unnoted(table, key, true).await?;
         let old = found.as_ref().map(|(found, _)| found.bytes());
-        let intent = match self.for_stored(table, intent, old) {
+        let intent = match self.for_stored(table, key, intent, old) {
             Ok(intent) => intent,
             Err(answer) => return answer,
         };

@@ -40,7 +40,7 @@ impl ActiveTransaction {
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(Ok(true))
             }
-            BulkWriteResult::Not => Ok(intent.refusal()),
+            BulkWriteResult::Not => Ok(intent.refusal(table, key)),
         }
     }
 

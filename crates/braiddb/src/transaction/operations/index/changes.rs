@@ -178,7 +178,7 @@ impl ActiveTransaction {
         if self.has_moved_on_from(begin) {
             return Err(WriteWait::Again);
         }
-        let intent = match self.for_stored(table, intent, old.bytes()) {
+        let intent = match self.for_stored(table, key, intent, old.bytes()) {
             Ok(intent) => intent,
             Err(told) => {
                 self.note_sight(table, key, &old);
@@ -423,7 +423,7 @@ impl ActiveTransaction {
         let as_expected = match write {
             EntryWrite::Keep(owner) => write_now(WriteIntent::Update(&owner))?,
             EntryWrite::Insert => match write_now(WriteIntent::Insert(value))? {
-                Err(OperationError::KeyExists) => Ok(false),
+                Err(OperationError::KeyExists(_)) => Ok(false),
                 inserted => inserted,
             },
             EntryWrite::Remove => write_now(WriteIntent::Delete)?,

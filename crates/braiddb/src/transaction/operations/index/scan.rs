@@ -81,7 +81,10 @@ impl ActiveTransaction {
             let (table, index) = (table.name().to_string(), index.name().to_owned());
             return Err(IndexError::NotFound { table, index }.into());
         }
-        if index.is_usable_at(self.begin()) { Ok(()) } else { Err(self.conflict()) }
+        match index.is_usable_at(self.begin()) {
+            true => Ok(()),
+            false => Err(self.conflict_with_index(table)),
+        }
     }
 
     /// Creates a scan of the entries of an index between two bounds. The caller must have checked
