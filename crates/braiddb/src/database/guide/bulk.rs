@@ -38,6 +38,9 @@
 //! Operations on a handle of the old table then fail with
 //! [`Error::TableNotFound`](crate::Error::TableNotFound); open the new table instead.
 //!
+//! A debug build loads many times slower than a release build. [Two lines](super::tuning#debug-builds)
+//! in `Cargo.toml` optimise the engine in it.
+//!
 //! # Change a paged table
 //!
 //! [`Database::run_bulk`](crate::Database::run_bulk) runs one transaction of any size. Its writes

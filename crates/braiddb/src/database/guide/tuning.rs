@@ -31,12 +31,29 @@
 //! # Debug builds
 //!
 //! A build without optimisation runs the engine many times slower. These lines in the `Cargo.toml` of
-//! a program optimise all crates that the program uses, and not the program itself:
+//! a program's workspace optimise the engine, and not the program itself:
 //!
 //! ```toml
-//! [profile.dev.package."*"]
+//! [profile.dev.package.braiddb]
 //! opt-level = 3
 //! ```
+//!
+//! The engine is then compiled once, in two and a half processor minutes instead of one. Microseconds
+//! a record, in a debug build of a program with 50 000 records in memory (one worker, two shared
+//! cores, November 2026):
+//!
+//! | | without these lines | with them |
+//! |---|---|---|
+//! | [`load`](crate::StagedTable::load) of a staged table | 22 | 6.1 |
+//! | inserts of a postcard struct, 1000 in each transaction | 30 | 9.2 |
+//! | reads in one transaction | 14 | 4.4 |
+//! | a scan | 1.7 | 0.5 |
+//! | [`Database::get`](crate::Database::get) | 9.9 | 0.6 |
+//! | processor seconds of the whole program | 0.75 | 0.15 |
+//!
+//! The compiler generates closures, the methods of [`Table`](crate::Table) types and serialization
+//! in the program's own crate, without optimisation. `opt-level = 1` in `[profile.dev]` optimises
+//! these too.
 //!
 //! # Comparing two moments
 //!

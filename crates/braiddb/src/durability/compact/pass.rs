@@ -77,7 +77,9 @@ fn look_at<'i>(
         }
         let may_lead = |to| acting.as_ref().filter(|acting| to < acting.oldest() && to < durable);
         match (link, item.stage) {
-            (Some(link), MoveStage::Copied(to)) if let Some(acting) = may_lead(to) => {
+            (Some(link), MoveStage::Copied(to)) => {
+                // Otherwise transactions may not see the copy yet.
+                let Some(acting) = may_lead(to) else { continue };
                 // SAFETY: found just now, under the guard above.
                 let given_way =
                     unsafe { table.move_to_copy(item.rid, link, to, acting, &operation) };
@@ -85,7 +87,7 @@ fn look_at<'i>(
                 unsafe { worker.retire_evicted(given_way.into_iter().collect()) };
             }
             (Some(_), MoveStage::Found) => found.push(item),
-            // A write is in flight, or transactions may not see the copy yet.
+            // A write is in flight.
             _ => {}
         }
     }

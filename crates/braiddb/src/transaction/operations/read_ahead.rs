@@ -170,13 +170,11 @@ impl ActiveTransaction {
     ) -> Vec<SpanRead> {
         // A single record is read together with the spans, so that none waits for another.
         let reads = read_spans.iter().map(|stretch| async move {
-            match self.read_piece(table, stretch).await {
-                Some(span) => SpanRead::Span(span),
-                None if let [one] = stretch.wanted => {
-                    SpanRead::Record(self.fetch_admitted(table, one.rid, one.cold).await)
-                }
-                None => SpanRead::Unread,
+            if let Some(span) = self.read_piece(table, stretch).await {
+                return SpanRead::Span(span);
             }
+            let [one] = stretch.wanted else { return SpanRead::Unread };
+            SpanRead::Record(self.fetch_admitted(table, one.rid, one.cold).await)
         });
         sched::Interleaved::new(reads).await
     }
