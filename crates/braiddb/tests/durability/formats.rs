@@ -1,8 +1,8 @@
 //! Databases that earlier builds wrote, one for each version of the format.
 //!
-//! The last build before the next version wrote each of them: tables of numbers, text, records on
-//! pages (from version 2 on), records that expire and postcard structs, with a checkpoint, a log
-//! after it and deletions; from version 3 on a change slot.
+//! The last build before the next version wrote each of them. All have tables of numbers and text,
+//! an index, deletions, a checkpoint and a log after it. From version 2 on they have records on
+//! pages, records that expire and postcard structs; from version 3 on a change slot.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
