@@ -48,6 +48,10 @@
 //! # Ok::<_, TransferError>(()) }).unwrap();
 //! ```
 //!
+//! A transaction that needs a record which `get` did not find returns the error of
+//! [`Table::key_not_found`](crate::Table::key_not_found), as `update` does:
+//! `tx.get(&users, &id).await?.ok_or_else(|| users.key_not_found(&id))?`.
+//!
 //! A service should handle three errors of the engine separately:
 //!
 //! - [`Error::Conflict`](crate::Error::Conflict) and
