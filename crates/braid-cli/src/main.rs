@@ -23,6 +23,7 @@ mod limit;
 mod negative_numbers;
 mod output;
 mod query;
+mod service;
 mod shown;
 mod store;
 mod trace;
@@ -104,7 +105,7 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
             "this build has no live screen; build it with: cargo install --path crates/braid-cli \
              --features top"
         ),
-        Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
+        Verb::Checkpoint { store } => verb::checkpoint::run(store, output),
         Verb::Backup { directory, store } => {
             verb::backup::run(&store.open_existing()?, directory, output)
         }
@@ -115,7 +116,7 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Log { from, limit, store } => {
             verb::log::run(&store.open_to_read()?, *from, *limit, output)
         }
-        Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
+        Verb::Compact { store } => verb::compact::run(store, output),
         Verb::Check { store } => verb::check::run(store, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
     }

@@ -8,6 +8,7 @@ use braiddb::maintenance::CheckReport;
 
 use crate::exit;
 use crate::output::{Output, counted};
+use crate::service;
 use crate::store::StoreArguments;
 
 /// Maximum number of openings, if another process frees files that the check reads.
@@ -15,13 +16,7 @@ const OPENINGS: u32 = 8;
 
 /// Checks the database and prints the problems.
 pub fn run(store: &StoreArguments, output: &Output) -> Result<ExitCode> {
-    let mut openings = 1;
-    let report = loop {
-        match check(store) {
-            Err(error) if is_outdated(&error) && openings < OPENINGS => openings += 1,
-            checked => break checked?,
-        }
-    };
+    let report = service::run(store, "check", || check(store))?;
     if output.json {
         output.document(&report)?;
     } else {
@@ -41,8 +36,15 @@ pub fn run(store: &StoreArguments, output: &Output) -> Result<ExitCode> {
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { exit::failure() })
 }
 
+/// Checks the files of the database. Another process may have it open.
 fn check(store: &StoreArguments) -> Result<CheckReport> {
-    Ok(store.open_to_read()?.check()?)
+    let mut openings = 1;
+    loop {
+        match store.open_to_read().and_then(|db| Ok(db.check()?)) {
+            Err(error) if is_outdated(&error) && openings < OPENINGS => openings += 1,
+            checked => return checked,
+        }
+    }
 }
 
 /// Returns whether another process has freed files of the opened state.

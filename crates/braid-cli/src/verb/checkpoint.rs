@@ -3,14 +3,18 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use braiddb::Database;
+use braiddb::maintenance::Checkpoint;
 
 use crate::output::{Output, counted};
-use crate::store::once_free;
+use crate::service;
+use crate::store::{StoreArguments, once_free};
 
 /// Writes a checkpoint and prints its size.
-pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
-    let written = once_free(|| pollster::block_on(db.checkpoint()))?;
+pub fn run(store: &StoreArguments, output: &Output) -> Result<ExitCode> {
+    let written: Checkpoint = service::run(store, "checkpoint", || {
+        let db = store.open_existing()?;
+        Ok(once_free(|| pollster::block_on(db.checkpoint()))?)
+    })?;
     if output.json {
         output.document(&written)?;
     } else {

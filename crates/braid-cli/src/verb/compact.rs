@@ -3,14 +3,18 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use braiddb::Database;
+use braiddb::maintenance::Compaction;
 
 use crate::output::{Output, counted};
-use crate::store::once_free;
+use crate::service;
+use crate::store::{StoreArguments, once_free};
 
 /// Compacts the log and prints the freed space.
-pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
-    let compacted = once_free(|| pollster::block_on(db.compact()))?;
+pub fn run(store: &StoreArguments, output: &Output) -> Result<ExitCode> {
+    let compacted: Compaction = service::run(store, "compact", || {
+        let db = store.open_existing()?;
+        Ok(once_free(|| pollster::block_on(db.compact()))?)
+    })?;
     if output.json {
         output.document(&compacted)?;
     } else {

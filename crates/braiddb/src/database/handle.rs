@@ -1,13 +1,16 @@
 //! Handle of an open database.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::blocking::refuse_on_worker;
 use super::changes::Slots;
 use super::error::{Error, Result};
+use super::maintenance::Maintenance;
 use super::recovery::Recovery;
+use super::socket::Socket;
 use super::workers::{Workers, ended};
-use crate::sched::Executor;
+use crate::sched::{self, Executor};
 use crate::transaction::Engine;
 
 /// An open database. Handles are cheap to clone and work from any thread.
@@ -55,12 +58,33 @@ pub(super) struct Shared {
     pub(in crate::database) engine: Arc<Engine>,
     pub(in crate::database) slots: Arc<Slots>,
     pub(in crate::database) recovery: Recovery,
+    pub(in crate::database) socket: OwnedSocket,
+}
+
+/// The socket of a database, which ends with it.
+pub(super) struct OwnedSocket(pub(super) Arc<Socket>);
+
+impl Drop for OwnedSocket {
+    fn drop(&mut self) {
+        // A worker cannot wait for a thread that may be waiting for a worker.
+        if !sched::on_worker() {
+            self.0.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Returns access to maintenance that does not keep the database open.
+    pub(super) fn maintenance(&self) -> Maintenance {
+        Maintenance::new(self.engine.clone(), self.workers.clone())
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.engine.checkpoints.stop();
         self.engine.watch.end();
+        self.socket.0.close();
     }
 }
 
@@ -118,7 +142,9 @@ impl Database {
         refuse_on_worker()?;
         self.shared.engine.checkpoints.stop();
         self.shared.engine.watch.end();
+        self.shared.socket.0.close();
         self.shared.executor.stop();
+        self.shared.socket.0.join();
         if let failed @ Error::Failed { .. } = self.ended() {
             return Err(failed);
         }
@@ -126,5 +152,22 @@ impl Database {
             Some(error) => Err(error.into()),
             None => Ok(()),
         }
+    }
+
+    /// Returns the path of the local socket on which the database listens, or `None` if it does not
+    /// listen ([`Options::socket`](crate::Options::socket)).
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// assert_eq!(db.socket_path()?, None);
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the reason why the socket could not be created.
+    pub fn socket_path(&self) -> Result<Option<PathBuf>> {
+        Ok(self.shared.socket.0.path()?)
     }
 }

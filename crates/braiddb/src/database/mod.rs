@@ -22,6 +22,7 @@ mod index;
 mod interactive;
 mod keys;
 mod load;
+mod maintenance;
 mod memory_budget;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -39,6 +40,7 @@ mod scan;
 mod single;
 mod single_range;
 mod snapshot;
+mod socket;
 mod source;
 mod span;
 mod stage;
@@ -80,6 +82,7 @@ pub use index::{
 };
 pub use interactive::InteractiveTransaction;
 pub use keys::Keys;
+pub use maintenance::{CheckReport, Compaction};
 pub use memory_budget::MemoryBudget;
 pub use options::Options;
 pub use recovery::{Checkpoint, OpenProgress, OpenStage, Recovery};
@@ -105,5 +108,5 @@ pub use transaction_builder::{Outcome, TransactionBuilder};
 pub use tuning::{Overload, Tuning};
 #[cfg(feature = "experiment")]
 pub use unversioned::load_onto_pages;
-pub use upkeep::{Backup, CheckReport, Compaction, LogBlock, LogWrites};
+pub use upkeep::{Backup, LogBlock, LogWrites};
 pub use weak::WeakDatabase;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::blocking::block_on;
 use super::catalog::CatalogEntry;
 use super::error::{Error, Result};
-use super::handle::{Database, Shared};
+use super::handle::{Database, OwnedSocket, Shared};
 use super::memory_budget::{MemoryBudget, ResolvedBudget, RingSize};
 use super::options::Options;
 use super::recovery::{OpenProgress, Recovery};
+use super::socket::Socket;
 use super::tuning::Overload;
 use super::workers::Workers;
 use crate::durability::{self, RecoveryError, RecoveryObserver};
@@ -201,6 +202,15 @@ impl Database {
             let given_back = db.give_back_at_opening(&recovered.replayed, dropped.had_pages);
             db.clear_later(dropped, given_back)?;
         }
+        if simulated.is_none()
+            && let Some(files) = engine.log.files()
+        {
+            let (directory, socket) = (files.directory().path(), &db.shared.socket.0);
+            match options.socket {
+                true => socket.listen(directory, &db.shared.maintenance()),
+                false => Socket::remove_left(directory),
+            }
+        }
         Ok(db)
     }
 
@@ -262,7 +272,8 @@ impl Database {
         let (device, for_drivers) = (tuning.device, engine.clone());
         let disk = simulated.map(|(disk, _)| disk.clone());
         let for_device = disk.clone();
-        let at_end = engine.clone();
+        let (at_end, socket) = (engine.clone(), Arc::new(Socket::default()));
+        let socket_at_end = socket.clone();
         let executor = Executor::start(
             scheduling,
             engine.failure.clone(),
@@ -274,6 +285,7 @@ impl Database {
             move |end| {
                 at_end.watch.end();
                 if end == WorkersEnd::Left {
+                    socket_at_end.close();
                     at_end.release_files();
                     drop(unused_log.take());
                 }
@@ -288,7 +300,8 @@ impl Database {
             executor.settle_by(disk);
         }
         let workers = Workers::new(executor.jobs().clone());
-        let shared = Shared { executor, workers, engine, slots: Arc::default(), recovery };
+        let (slots, socket) = (Arc::default(), OwnedSocket(socket));
+        let shared = Shared { executor, workers, engine, slots, recovery, socket };
         Ok(Self { shared: Arc::new(shared) })
     }
 }

@@ -85,6 +85,14 @@ pub struct Options {
     /// Creates a database in a directory that contains none. If `false`, opening such a directory
     /// fails. Default: `true`.
     pub create: bool,
+    /// Listens on the local socket `braid.socket` in the database's directory while the database is
+    /// open for writing. Through it, `braid checkpoint`, `braid compact` and `braid check` ask this
+    /// process to perform them. Users that may write to the directory may connect.
+    ///
+    /// If the socket cannot be created, the database is opened without it;
+    /// [`Database::socket_path`](crate::Database::socket_path) returns the reason. Databases in memory
+    /// and read-only ones do not listen. Default: `true`.
+    pub socket: bool,
     /// Settings that trade speed, memory and disk space. Default: [`Tuning::default`](crate::Tuning::default).
     pub tuning: Tuning,
 }
@@ -100,6 +108,7 @@ impl Default for Options {
             interactive_age: HAS_INTERACTIVE_LIMITS.then_some(Duration::from_hours(1)),
             read_only: false,
             create: true,
+            socket: true,
             tuning: Tuning::default(),
         }
     }
@@ -113,6 +122,7 @@ setters! { Options:
     interactive_age: Option<Duration>,
     read_only: bool,
     create: bool,
+    socket: bool,
     tuning: Tuning,
 }
 

@@ -5,43 +5,10 @@ use std::path::Path;
 use super::blocking::{block_on, refuse_on_worker};
 use super::error::{BusyWith, Error, Misuse, Result};
 use super::handle::Database;
+use super::maintenance::{CheckReport, Compaction};
 use super::recovery::Checkpoint;
-use super::workers::NeedsWorkers;
 use crate::durability::{self, ReplayResult};
-use crate::log::{Block, BlockKind, LogError, LogFiles, Lsn, RecordKind};
-use crate::sync::oneshot;
-use crate::transaction::Engine;
-
-/// The result of a compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct Compaction {
-    /// Freed segments of the log.
-    pub segments: u64,
-    /// Live records that were logged again.
-    pub moved: u64,
-    /// Bytes of the freed segments.
-    pub bytes: u64,
-    /// Bytes freed inside the page files (`pages-*.zone`).
-    pub page_bytes_freed: u64,
-    /// Bytes of pages on disk, which compaction does not move.
-    pub page_bytes: u64,
-}
-
-/// The result of a check of the log, the records, the pages in use, and the page images of the
-/// newest checkpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct CheckReport {
-    /// Checked blocks of the log. All are intact, unless `problems` names one.
-    pub blocks: u64,
-    /// Checked records, including those of the catalog and of paged tables.
-    pub records: u64,
-    /// Checked pages of the newest checkpoint. All are intact, unless `problems` names one.
-    pub pages: u64,
-    /// The problems found, one sentence each; empty if the database is intact.
-    pub problems: Vec<String>,
-}
+use crate::log::{Block, BlockKind, Lsn, RecordKind};
 
 /// A completed backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -123,12 +90,7 @@ impl Database {
         E: Into<Error> + Send + 'static,
         F: Future<Output = Result<T, E>> + 'static,
     {
-        let workers = &self.shared.workers;
-        let run = async {
-            let done = workers.start(job)?;
-            done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
-        };
-        NeedsWorkers::new(workers.probe(), run).await
+        self.shared.workers.run(job).await
     }
 
     /// Writes a checkpoint, so that the next opening does not replay the log before it. Frees the
@@ -153,13 +115,7 @@ impl Database {
     /// [`Error::Options`] if the database has no log; [`Error::Closed`]; [`Error::Failed`]; errors
     /// of the device.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
-        self.write_checkpoint(true).await
-    }
-
-    /// Writes a checkpoint. If `frees_log`, frees log before it that no transaction sees.
-    async fn write_checkpoint(&self, frees_log: bool) -> Result<Checkpoint> {
-        self.refuse_if_read_only()?;
-        Ok(self.on_worker(move || durability::checkpoint(frees_log)).await?.into())
+        self.shared.maintenance().checkpoint(true).await
     }
 
     /// Writes a checkpoint and frees segments of the log with few live records, after logging these
@@ -194,18 +150,7 @@ impl Database {
     /// As [`Database::checkpoint`]; [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because
     /// it would wait for that transaction.
     pub async fn compact(&self) -> Result<Compaction> {
-        refuse_on_worker()?;
-        self.refuse_if_read_only()?;
-        let compacted = self.on_worker(durability::compact).await?;
-        let durability::CompactionResult {
-            segments,
-            moved,
-            bytes,
-            page_bytes: page_bytes_freed,
-            ..
-        } = compacted;
-        let page_bytes = self.stats().pages.zone_bytes;
-        Ok(Compaction { segments, moved, bytes, page_bytes_freed, page_bytes })
+        self.shared.maintenance().compact().await
     }
 
     /// Frees disk space that was left before the database was opened:
@@ -269,65 +214,7 @@ impl Database {
     /// later; [`Error::Closed`]; [`Error::Failed`]; [`Error::Outdated`]; any error that prevents
     /// the check from continuing.
     pub fn check(&self) -> Result<CheckReport> {
-        refuse_on_worker()?;
-        // Blocks checkpoints, so that nothing is freed during the check.
-        let engine = &self.shared.engine;
-        let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
-        let tables = block_on(self.on_worker(durability::check_tables));
-        let log = &engine.log;
-        let _usable = engine.use_files().ok_or_else(|| self.ended())?;
-        let Some(files) = log.readable_files() else {
-            return Err(tables.err().unwrap_or(Error::Closed));
-        };
-        let mut report = CheckReport::default();
-        match files.check_blocks(engine.checkpoints.newest(), log.readable_until()) {
-            Ok(blocks) => report.blocks = blocks,
-            Err(error) => report.problems.push(error.to_string()),
-        }
-        match self.check_checkpoint(&files)? {
-            Ok(pages) => report.pages = pages,
-            Err(problem) => report.problems.push(problem),
-        }
-        match tables {
-            Ok(tables) => {
-                report.records = tables.records;
-                report.problems.extend(tables.problems);
-            }
-            Err(error) => return Err(error),
-        }
-        if !report.problems.is_empty() {
-            // Apparent damage because a segment was reused is not a problem.
-            files.check_current()?;
-        }
-        Ok(report)
-    }
-
-    /// Returns the number of pages of the newest checkpoint if all are intact, or a description of
-    /// the problem.
-    ///
-    /// # Errors
-    /// [`Error::Outdated`] if another process has written a newer checkpoint; errors of the
-    /// operating system.
-    fn check_checkpoint(&self, files: &LogFiles) -> Result<Result<u64, String>> {
-        let Engine { checkpoints, read_only, .. } = &*self.shared.engine;
-        if checkpoints.newest_bytes() == 0 {
-            return Ok(Ok(0));
-        }
-        let error = match durability::check_checkpoint(files, checkpoints.newest()) {
-            Ok(pages) => return Ok(Ok(pages)),
-            Err(error) => error,
-        };
-        if files.is_superseded() {
-            return Err(LogError::Outdated { path: files.directory().path().into() }.into());
-        }
-        if *read_only {
-            return Ok(Err(error.to_string()));
-        }
-        // The contents of a damaged image may exist nowhere else.
-        let is_in_memory = !matches!(error, LogError::DamagedPage { .. });
-        let hint = "; the open database still has all its contents: write a checkpoint now, which \
-                    replaces this one";
-        Ok(Err(format!("{error}{}", if is_in_memory { hint } else { "" })))
+        self.shared.maintenance().check()
     }
 
     /// Copies the database into an empty directory, and blocks until the copy is complete. The copy
@@ -357,7 +244,7 @@ impl Database {
     /// database's directory; errors of the operating system.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
-        block_on(self.write_checkpoint(false))?;
+        block_on(self.shared.maintenance().checkpoint(false))?;
         let engine = &self.shared.engine;
         // Blocks checkpoints, so that nothing is freed during the backup.
         let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;

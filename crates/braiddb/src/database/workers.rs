@@ -51,6 +51,20 @@ impl Workers {
         Ok(done)
     }
 
+    /// Runs a job of the engine on some worker, and returns its result.
+    pub(super) async fn run<T, E, F>(&self, job: impl FnOnce() -> F + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        E: Into<Error> + Send + 'static,
+        F: Future<Output = Result<T, E>> + 'static,
+    {
+        let run = async {
+            let done = self.start(job)?;
+            done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
+        };
+        NeedsWorkers::new(self.probe(), run).await
+    }
+
     /// Returns whether the calling thread may read itself instead of sending a job.
     pub(super) fn admit_guests(&self) -> bool {
         self.0.admits_guests()

@@ -41,6 +41,8 @@ pub(super) const META_NAME: &str = "braid.meta";
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
 /// Suffix of a file's name until the file is complete.
 pub(crate) const UNFINISHED_SUFFIX: &str = ".new";
+/// The local socket of an open database.
+pub(crate) const SOCKET_NAME: &str = "braid.socket";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
 const MIN_SEGMENT: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 64 << 10 };

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::LogError;
-use super::identity::{META_NAME, RESERVE_NAME, UNFINISHED_SUFFIX};
+use super::identity::{META_NAME, RESERVE_NAME, SOCKET_NAME, UNFINISHED_SUFFIX};
 use crate::io::LOCK_NAME;
 
 /// Start and end of the names of checkpoint files.
@@ -14,7 +14,7 @@ pub(crate) const CHECKPOINT_SUFFIX: &str = ".ckpt";
 /// Returns whether this is the name of a database's file, complete or not.
 pub(super) fn is_own(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED_SUFFIX).unwrap_or(name);
-    [LOCK_NAME, META_NAME, RESERVE_NAME, CHECKPOINT_NAME].contains(&name)
+    [LOCK_NAME, META_NAME, RESERVE_NAME, SOCKET_NAME, CHECKPOINT_NAME].contains(&name)
         || name.ends_with(".seg")
         || is_checkpoint(name)
 }

@@ -66,7 +66,9 @@ pub(crate) use extent::BlockPurpose;
 pub(crate) use files::{LogFiles, WeakLogFiles};
 pub(crate) use flush::FlushState;
 pub(crate) use follow::BlockFollower;
-pub(crate) use identity::{DEFAULT_PAGE_BYTES, PAGE_BYTES, UNFINISHED_SUFFIX, is_table_page_size};
+pub(crate) use identity::{
+    DEFAULT_PAGE_BYTES, PAGE_BYTES, SOCKET_NAME, UNFINISHED_SUFFIX, is_table_page_size,
+};
 pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
 pub(crate) use options::LogOptions;
