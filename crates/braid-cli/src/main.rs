@@ -106,9 +106,7 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
              --features top"
         ),
         Verb::Checkpoint { store } => verb::checkpoint::run(store, output),
-        Verb::Backup { directory, store } => {
-            verb::backup::run(&store.open_existing()?, directory, output)
-        }
+        Verb::Backup { directory, store } => verb::backup::run(store, directory, output),
         Verb::Restore { backup, store } => verb::restore::run(backup, store, output),
         Verb::Completions { shell } => verb::generate::completions(*shell),
         Verb::Man { directory } => verb::generate::man(directory, output),

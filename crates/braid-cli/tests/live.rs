@@ -61,3 +61,192 @@ fn the_process_that_has_the_database_open_performs_maintenance() {
         assert_eq!(findings(&here), findings(&said), "the same without the service");
     });
 }
+
+#[test]
+fn a_backup_is_made_while_a_process_has_the_database_open() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let (db, table) = open(&braid);
+        let copies = [braid.path("first"), braid.path("second")];
+        braid.run(&["backup", &copies[0]], 0);
+        braid.run(&["checkpoint"], 0);
+        braiddb::block_on(db.put(&table, &100, "text")).unwrap();
+        let (said, _) = braid.run(&["backup", &copies[1], "--json"], 0);
+        let backup: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(backup["bytes"].as_u64().unwrap() > 0, "{said}");
+        for (copy, records) in copies.iter().zip([101, 102]) {
+            assert!(!Path::new(copy).join("braid.socket").exists());
+            let said = program().args(["check", "--db", copy]).assert().code(0);
+            let said = String::from_utf8(said.get_output().stdout.clone()).unwrap();
+            assert!(said.contains(&format!("{records} records")), "{said}");
+        }
+        // It only reads: read-only permissions are enough.
+        db.close().unwrap();
+        for entry in fs::read_dir(braid.directory()).unwrap() {
+            fs::set_permissions(entry.unwrap().path(), fs::Permissions::from_mode(0o400)).unwrap();
+        }
+        braid.run(&["backup", &braid.path("third")], 0);
+    });
+}
+
+#[test]
+fn damage_is_reported_by_the_process_that_has_the_database_open_as_by_the_command() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let (db, _) = open(&braid);
+        let segment = braid.directory().join("wal-0000000000000000.seg");
+        let mut bytes = fs::read(&segment).unwrap();
+        let value = bytes.windows(4).position(|window| window == b"text").unwrap();
+        bytes[value] ^= 0xff;
+        fs::write(&segment, &bytes).unwrap();
+        let (_, open) = braid.run(&["check"], 3);
+        assert!(open.contains("wal-0000000000000000.seg is damaged at offset"), "{open}");
+        let (said, _) = braid.run(&["check", "--json"], 3);
+        let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(!report["problems"].as_array().unwrap().is_empty(), "{said}");
+        drop(db);
+    });
+}
+
+#[test]
+fn ten_clients_at_the_same_time_are_all_served() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let (db, _) = open(&braid);
+        let verbs = ["checkpoint", "compact", "check"].into_iter().cycle().take(10);
+        let start = |verb: &str| {
+            let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("braid"));
+            command.args([verb, "--db"]).arg(braid.directory()).stdout(Stdio::null());
+            command.spawn().unwrap()
+        };
+        let clients: Vec<_> = verbs.map(start).collect();
+        for mut client in clients {
+            assert!(ended(&mut client).success());
+        }
+        assert!(db.stats().lsn.checkpoint > 0);
+    });
+}
+
+#[test]
+fn hostile_bytes_and_hung_clients_are_refused_and_delay_nothing() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let (db, _) = open(&braid);
+        for request in
+            [&b"\n"[..], b"GET / HTTP/1.1\n", b"braid 2 check\n", &[0xff; 64], &[0; 4096]]
+        {
+            let said = answer(&braid, request);
+            // A client that sends more than a request may lose the answer.
+            assert!(said.starts_with("failed ") || request.len() > 64 && said.is_empty(), "{said}");
+        }
+        for verb in ["", "destroy", "check check", "Check"] {
+            let said = answer(&braid, format!("braid 1 {verb}\n").as_bytes());
+            assert!(said.starts_with("braid 1\nfailed this engine knows no request"), "{said}");
+        }
+        // Clients that leave before the answer, or without a request.
+        for request in [&b"braid 1 check\n"[..], b"braid 1 compact\n", b"braid", b""] {
+            socket(&braid).write_all(request).unwrap();
+        }
+        // Clients that send nothing, and read nothing, and stay.
+        let hung: Vec<_> = (0..5).map(|_| socket(&braid)).collect();
+        braid.run(&["checkpoint"], 0);
+        let more: Vec<_> = (0..5).map(|_| socket(&braid)).collect();
+        db.close().unwrap();
+        for mut client in hung.into_iter().chain(more) {
+            // They were disconnected.
+            let mut answer = Vec::new();
+            _ = client.read_to_end(&mut answer);
+        }
+        braid.run(&["checkpoint"], 0);
+    });
+}
+
+#[test]
+fn a_process_without_a_socket_is_named_with_a_remedy() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let options = || Options::default().workers(2);
+        // A socket that a killed process left is removed, or replaced.
+        fs::create_dir(braid.directory()).unwrap();
+        let path = braid.directory().join("braid.socket");
+        drop(UnixListener::bind(&path).unwrap());
+        let db = Database::open(braid.directory(), options().socket(false)).unwrap().watched();
+        assert!(!path.exists());
+        assert_eq!(db.socket_path().unwrap(), None);
+        for verb in ["checkpoint", "compact"] {
+            let (_, said) = braid.run(&[verb], 3);
+            assert!(said.contains("cannot be asked") && said.contains("Options::socket"), "{said}");
+        }
+        // Both only read.
+        braid.run(&["check"], 0);
+        braid.run(&["backup", &braid.path("copy")], 0);
+        drop(db);
+        drop(UnixListener::bind(&path).unwrap());
+        let db = Database::open(braid.directory(), options()).unwrap().watched();
+        assert_eq!(db.socket_path().unwrap(), Some(path.clone()));
+        braid.run(&["checkpoint"], 0);
+        // Something else removes it.
+        fs::remove_file(&path).unwrap();
+        assert!(braid.run(&["checkpoint"], 3).1.contains("cannot be asked"));
+        db.close().unwrap();
+        // The file cannot be created.
+        fs::create_dir(&path).unwrap();
+        let db = Database::open(braid.directory(), options()).unwrap().watched();
+        let reason = db.socket_path().unwrap_err().to_string();
+        assert!(reason.contains("listen on") && reason.contains("braid.socket"), "{reason}");
+        drop(db);
+        assert!(path.is_dir());
+    });
+}
+
+#[test]
+fn the_socket_has_the_permissions_of_the_directory_and_a_path_of_any_length() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let deep = braid.0.path().join("a".repeat(120));
+        fs::create_dir(&deep).unwrap();
+        for (directory, socket) in [(0o700, 0o600), (0o755, 0o600), (0o770, 0o660), (0o777, 0o666)]
+        {
+            fs::set_permissions(&deep, fs::Permissions::from_mode(directory)).unwrap();
+            let db = Database::open(&deep, Options::default().workers(2)).unwrap().watched();
+            let metadata = fs::metadata(deep.join("braid.socket")).unwrap();
+            assert!(metadata.file_type().is_socket());
+            assert_eq!(metadata.permissions().mode() & 0o777, socket, "{directory:o}");
+            program().args(["checkpoint", "--db"]).arg(&deep).assert().code(0);
+            // The directory is moved while the database is open.
+            let moved = braid.0.path().join("moved");
+            fs::rename(&deep, &moved).unwrap();
+            fs::create_dir(&deep).unwrap();
+            fs::write(deep.join("braid.socket"), "of another program").unwrap();
+            drop(db);
+            assert!(!moved.join("braid.socket").exists());
+            fs::remove_file(deep.join("braid.socket")).unwrap();
+            fs::remove_dir(&deep).unwrap();
+            fs::rename(&moved, &deep).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_database_is_closed_while_it_answers() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        for round in 0..10 {
+            let (db, _) = open(&braid);
+            let verb = ["check", "compact", "checkpoint"][round % 3];
+            let mut client = socket(&braid);
+            client.write_all(format!("braid 1 {verb}\n").as_bytes()).unwrap();
+            if round % 2 == 0 {
+                // The request has begun.
+                client.read_exact(&mut [0; 8]).unwrap();
+            }
+            match round % 4 {
+                0 | 1 => db.close().unwrap(),
+                _ => drop(db),
+            }
+            // The directory is free, and nothing of the socket is left.
+            assert!(!braid.directory().join("braid.socket").exists());
+            _ = client.read_to_string(&mut String::new());
+        }
+    });
+}

@@ -7,11 +7,11 @@ use anyhow::Result;
 use braiddb::Database;
 
 use crate::output::Output;
-use crate::store::once_free;
+use crate::store::StoreArguments;
 
-/// Copies the database into an empty directory.
-pub fn run(db: &Database, directory: &Path, output: &Output) -> Result<ExitCode> {
-    let backup = once_free(|| db.backup(directory))?;
+/// Copies the database into an empty directory. Another process may have it open.
+pub fn run(store: &StoreArguments, directory: &Path, output: &Output) -> Result<ExitCode> {
+    let backup = Database::backup_directory(&store.db, directory)?;
     if output.json {
         output.document(&backup)?;
     } else {

@@ -18,6 +18,31 @@ use crate::transaction::Durability;
 /// Maximum number of attempts while a writer changes the files.
 const MAX_ATTEMPTS: usize = 64;
 
+/// Repeats an attempt to read the files of a directory while it fails because another process
+/// changes them.
+pub(super) fn while_files_change<T>(
+    log_options: &LogOptions,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut before = None;
+    for _ in 0..MAX_ATTEMPTS {
+        let done = attempt();
+        let error = done.as_ref().err().and_then(Error::log_error);
+        if !matches!(
+            error,
+            Some(LogError::Corrupt { .. } | LogError::Io { .. } | LogError::Outdated { .. })
+        ) {
+            return done;
+        }
+        let now = DirectoryState::read(log_options)?;
+        if before.as_ref() == Some(&now) {
+            return done;
+        }
+        before = Some(now);
+    }
+    Err(LogError::Outdated { path: log_options.directory.clone() }.into())
+}
+
 impl Database {
     /// Opens a database to be only read, if need be several times.
     pub(super) fn open_to_read(
@@ -36,23 +61,9 @@ impl Database {
             ..options.tuning.clone()
         };
         let options = Options { durability: Durability::Volatile, tuning, ..options.clone() };
-        let mut before = None;
-        for _ in 0..MAX_ATTEMPTS {
-            let opened = Self::open_once(log_options.clone(), &options, simulated, watch);
-            let error = opened.as_ref().err().and_then(Error::log_error);
-            if !matches!(
-                error,
-                Some(LogError::Corrupt { .. } | LogError::Io { .. } | LogError::Outdated { .. })
-            ) {
-                return opened;
-            }
-            let now = DirectoryState::read(log_options)?;
-            if before.as_ref() == Some(&now) {
-                return opened;
-            }
-            before = Some(now);
-        }
-        Err(LogError::Outdated { path: log_options.directory.clone() }.into())
+        while_files_change(log_options, || {
+            Self::open_once(log_options.clone(), &options, simulated, watch)
+        })
     }
 
     /// Rejects operations that would change a read-only database.

@@ -6,9 +6,11 @@ use super::blocking::{block_on, refuse_on_worker};
 use super::error::{BusyWith, Error, Misuse, Result};
 use super::handle::Database;
 use super::maintenance::{CheckReport, Compaction};
+use super::read_only::while_files_change;
 use super::recovery::Checkpoint;
-use crate::durability::{self, ReplayResult};
-use crate::log::{Block, BlockKind, Lsn, RecordKind};
+use crate::durability::{self, BackupCopy, ReplayResult};
+use crate::io::OpenMode;
+use crate::log::{Block, BlockKind, DirectoryCopy, LogOptions, Lsn, RecordKind};
 
 /// A completed backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -251,12 +253,43 @@ impl Database {
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let files = engine.log.files().expect("a log with a checkpoint has files");
         let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
+        let checkpoint = files.open(&checkpoint, OpenMode::Existing)?;
         let until = engine.log.durable();
         let mut page_bytes = 0;
-        let bytes = files.copy_to(directory.as_ref(), &checkpoint, until, |copy| {
+        let copy_images = |copy: &DirectoryCopy<'_>| {
             page_bytes = engine.pages().map_or(Ok(0), |pages| pages.copy_images_to(copy))?;
             Ok(page_bytes)
-        })?;
+        };
+        let (directory, checkpoint) = (directory.as_ref(), Some(&checkpoint));
+        let bytes = files.copy_to(directory, checkpoint, until, copy_images, |_| Ok(()))?;
+        Ok(Backup { lsn: until.0, bytes, page_bytes })
+    }
+
+    /// Copies the database in the directory `from` into an empty directory, and blocks until the
+    /// copy is complete. Only reads `from`: another process may have the database open, and is not
+    /// disturbed. The copy contains exactly the commits before one LSN, like that of
+    /// [`Database::backup`]. It takes little memory, because the database is not opened.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let (path, copy) = (directory.path().join("database"), directory.path().join("copy"));
+    /// let db = Database::open(&path, Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// pollster::block_on(db.put(&names, "ada", &7))?;
+    /// let backup = Database::backup_directory(&path, &copy)?;
+    /// assert!(backup.bytes > 0);
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Directory`] if `from` has no database, or the other directory is not empty or lies
+    /// within it; [`Error::Io`]; [`Error::Outdated`] if the process that writes to the database
+    /// replaced the files again and again during the copy: try again later.
+    pub fn backup_directory(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Backup> {
+        let options = LogOptions { create: false, ..LogOptions::new(from.as_ref(), 1) };
+        let BackupCopy { until, bytes, page_bytes } =
+            while_files_change(&options, || Ok(durability::back_up(&options, to.as_ref())?))?;
         Ok(Backup { lsn: until.0, bytes, page_bytes })
     }
 

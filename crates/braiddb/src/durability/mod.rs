@@ -2,6 +2,7 @@
 //! replays the log after it. `ARCHITECTURE.md` has a table of on-disk states and their recovery,
 //! which `tests/durability/recovery.rs` tests.
 
+mod backup;
 mod check;
 mod checkpoint;
 mod compact;
@@ -12,6 +13,7 @@ mod recovered_pages;
 mod replay;
 mod upkeep;
 
+pub(crate) use backup::{BackupCopy, back_up};
 pub(crate) use check::check_tables;
 pub(crate) use checkpoint::{
     CheckpointInfo, check as check_checkpoint, estimate_file as estimate_checkpoint_file,

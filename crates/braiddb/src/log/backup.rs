@@ -1,12 +1,13 @@
 //! Copy of a database into another directory.
 
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::Path;
 
 use super::files::LogFiles;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
-use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode};
+use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode, SECTOR_BYTES};
 
 const COPY_BYTES: usize = 1 << 20;
 
@@ -81,26 +82,38 @@ impl Segments {
                 .and_then(|()| copied.write_all_at(&header, 0))
                 .map_err(|error| LogError::io("create", copied.path(), 0, error))?;
             let most = HEADER_BYTES + (until.0 - start.0).min(self.segment_bytes());
-            bytes += HEADER_BYTES + copy(&file, &copied, HEADER_BYTES..most)?;
+            // A log that another process writes may end within a sector.
+            let rest = most % SECTOR_BYTES as u64;
+            if rest > 0 {
+                let (mut sector, at) = (AlignedBuffer::zeroed(SECTOR_BYTES), most - rest);
+                let read = file.read_exact_at(&mut sector, at);
+                read.map_err(|error| LogError::io("read", file.path(), at, error))?;
+                sector[rest as usize..].fill(0);
+                let written = copied.write_all_at(&sector, at);
+                written.map_err(|error| LogError::io("write", copied.path(), at, error))?;
+            }
+            bytes += HEADER_BYTES + rest + copy(&file, &copied, HEADER_BYTES..most - rest)?;
         }
         Ok(bytes)
     }
 }
 
 impl LogFiles {
-    /// Copies the database into an empty directory, with blocking calls: the durable log up to
-    /// `until`, the file `checkpoint`, and the files that `others` copies. Nothing may be freed in
-    /// between. Returns the number of copied bytes.
+    /// Copies the database into an empty directory, with blocking calls: the log up to `until`, the
+    /// file of the checkpoint, and the files that `others` copies. Nothing may be freed in between,
+    /// unless `check` finds that, in the completed copy. Returns the number of copied bytes.
     ///
     /// # Errors
     /// Errors of the operating system; `Locked`; `BackupTarget` if the directory is not empty, or
-    /// lies within the database's directory.
+    /// lies within the database's directory; the errors of `check`. The copy is removed unless it
+    /// could not be written.
     pub(crate) fn copy_to(
         &self,
         directory: &Path,
-        checkpoint: &str,
+        checkpoint: Option<&File>,
         until: Lsn,
         others: impl FnOnce(&DirectoryCopy<'_>) -> Result<u64, LogError>,
+        check: impl FnOnce(&Path) -> Result<(), LogError>,
     ) -> Result<u64, LogError> {
         let refuse = |reason: &str| {
             let reason = reason.to_owned();
@@ -122,19 +135,31 @@ impl LogFiles {
             return refuse("it is not empty");
         }
         let copied = self.copy_files_to(&target, checkpoint, until, others);
-        copied.map_err(|error| error.of_backup(target.path()))
+        let copied = copied.and_then(|bytes| check(target.path()).map(|()| bytes));
+        copied.map_err(|error| error.of_backup(target.path())).inspect_err(|error| {
+            if !matches!(error, LogError::IncompleteBackup { .. }) {
+                // `braid.meta` is the first, so that the rest is no database.
+                let names = target.list().unwrap_or_default();
+                names.iter().filter(|name| *name != LOCK_NAME).for_each(|name| {
+                    _ = target.remove(name);
+                });
+            }
+        })
     }
 
     fn copy_files_to(
         &self,
         target: &Directory,
-        checkpoint: &str,
+        checkpoint: Option<&File>,
         until: Lsn,
         others: impl FnOnce(&DirectoryCopy<'_>) -> Result<u64, LogError>,
     ) -> Result<u64, LogError> {
         let mut bytes = self.segments().copy_to(target, until)?;
-        let source = self.open(checkpoint, OpenMode::Existing)?;
-        bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, 0..u64::MAX)?;
+        if let Some(source) = checkpoint {
+            let name = source.path().file_name().and_then(OsStr::to_str);
+            let name = name.expect("files are opened by names that are text");
+            bytes += copy(source, &target.open_file(name, OpenMode::Emptied)?, 0..u64::MAX)?;
+        }
         bytes += others(&DirectoryCopy(target))?;
         target.sync()?;
         // Written last: with it, the directory contains a database.

@@ -48,6 +48,11 @@ impl LogFiles {
         Self(segments)
     }
 
+    /// Returns a handle that does not keep the log open.
+    pub(crate) fn downgrade(&self) -> WeakLogFiles {
+        WeakLogFiles(Arc::downgrade(&self.0))
+    }
+
     pub(super) fn segments(&self) -> &Segments {
         &self.0
     }

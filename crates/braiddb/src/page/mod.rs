@@ -53,7 +53,7 @@ pub(crate) use large::{LargeReadProgress, LargeValues};
 pub use layout::MAX_PAGED_KEY_BYTES;
 pub(crate) use layout::{KeyBytes, StoredOnPage, is_page_size};
 pub(crate) use listing::{
-    ImageCheck, LeafFromFile, LeafWalk, ListedLeaf, Listing, LoadError, TreeLoader,
+    ImageCheck, LeafFromFile, LeafWalk, ListedLeaf, Listing, LoadError, StoredImages, TreeLoader,
 };
 pub(crate) use resident_set::{HeldPages, PageNeeds};
 pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecords};

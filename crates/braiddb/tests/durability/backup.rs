@@ -31,11 +31,19 @@ fn back_up(
 #[test]
 fn a_backup_contains_exactly_the_commits_up_to_one_lsn() {
     for paged in [false, true] {
-        with_limit(LIMIT_SECONDS, move |_| backs_up_everything(paged));
+        with_limit(LIMIT_SECONDS, move |_| backs_up_everything(paged, false));
     }
 }
 
-fn backs_up_everything(paged: bool) {
+#[test]
+fn a_backup_of_an_open_directory_contains_exactly_the_commits_up_to_one_lsn() {
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| backs_up_everything(paged, true));
+    }
+}
+
+/// Makes backups while a thread writes, with or without the handle of the open database.
+fn backs_up_everything(paged: bool, reads_only: bool) {
     let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let db = Database::open(directory.path(), options()).unwrap().watched();
     let table: Table<u64, [u8]> = create_table(&db, "t", paged);
@@ -71,7 +79,10 @@ fn backs_up_everything(paged: bool) {
         }
         let copy = copies.path().join(round.to_string());
         let before = committed.load(Ordering::SeqCst);
-        let backup = back_up(&db, &copy).unwrap();
+        let backup = match reads_only {
+            true => Database::backup_directory(directory.path(), &copy).unwrap(),
+            false => back_up(&db, &copy).unwrap(),
+        };
         let after = committed.load(Ordering::SeqCst);
         assert!(backup.bytes > 0);
         let copy = Database::open(&copy, options()).unwrap().watched();
@@ -101,6 +112,47 @@ fn backs_up_everything(paged: bool) {
     over.store(true, Ordering::Relaxed);
     writer.join().unwrap();
     assert!(matches!(back_up(&db, &copies.path().join("0")), Err(Error::Directory(_))));
+    let used = Database::backup_directory(directory.path(), copies.path().join("0"));
+    assert!(matches!(used, Err(Error::Directory(_))));
+    let none = Database::backup_directory(copies.path(), copies.path().join("none"));
+    assert!(matches!(none, Err(Error::Directory(_))) && !copies.path().join("none").exists());
     let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
     assert!(matches!(memory.backup(copies.path().join("m")), Err(Error::Misuse(Misuse::NoLog))));
+}
+
+/// The log of a killed process may end within a sector.
+#[test]
+fn a_backup_of_a_directory_ends_with_the_last_complete_block() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = directory.path();
+        let db = Database::open(path, options()).unwrap().watched();
+        let table: Table<u64, [u8]> = create_table(&db, "t", false);
+        for key in 0..10 {
+            block_on(db.put(&table, &key, &[key as u8; 400])).unwrap();
+        }
+        let last = db.stats().lsn.durable;
+        block_on(db.put(&table, &10, &[10; 400])).unwrap();
+        db.close().unwrap();
+        // Damages the last record, so that the log ends before it, within a sector or not.
+        let segment = path.join("wal-0000000000000000.seg");
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(segment).unwrap();
+        let end = file.metadata().unwrap().len();
+        let mut blocks = vec![0; (end - 4096 - last) as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut blocks, 4096 + last).unwrap();
+        let value = blocks.windows(8).position(|window| window == [10; 8]).unwrap() as u64;
+        std::os::unix::fs::FileExt::write_all_at(&file, &[11], 4096 + last + value).unwrap();
+        let copy = copies.path().join("copy");
+        let backup = Database::backup_directory(path, &copy).unwrap();
+        assert!(backup.lsn >= last);
+        let copy = Database::open(&copy, options()).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(copy.open_table("t")).unwrap();
+        for key in 0..10 {
+            assert_eq!(
+                block_on(copy.get(&table, &key)).unwrap(),
+                Some(vec![key as u8; 400].into())
+            );
+        }
+        block_on(copy.put(&table, &11, &[11; 400])).unwrap();
+    });
 }

@@ -2,7 +2,7 @@
 //! checkpoints of earlier builds, records of paged tables are written to pages by key.
 
 use super::chunk::{ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
-use super::read::{CUT_SHORT, CheckpointReader, WRONG_COUNT};
+use super::read::{CUT_SHORT, CheckpointReader, NO_SEGMENT, WRONG_COUNT};
 use super::{CheckpointInfo, parse_name};
 use crate::durability::recovered_pages::RecoveringPages;
 use crate::durability::{RecoveryError, RecoveryObserver, RecoveryStep};
@@ -41,7 +41,7 @@ pub(crate) fn load_newest(
 }
 
 /// Returns the LSN of the newest checkpoint.
-fn newest(files: &LogFiles) -> Result<Option<Lsn>, LogError> {
+pub(in crate::durability) fn newest(files: &LogFiles) -> Result<Option<Lsn>, LogError> {
     Ok(files.list()?.iter().filter_map(|name| parse_name(name)).max())
 }
 
@@ -248,7 +248,7 @@ fn load_chunk(
         let segment = files.segment_of(entry.address.lsn());
         if *last_segment != Some(segment) {
             if !files.has(entry.address.lsn()) {
-                return Err("a segment that it references is missing".into());
+                return Err(NO_SEGMENT.into());
             }
             *last_segment = Some(segment);
         }

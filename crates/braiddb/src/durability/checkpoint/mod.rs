@@ -32,7 +32,8 @@ mod write;
 
 #[cfg(all(test, not(loom)))]
 pub(crate) use earlier::{rewrite_as_earlier_build, write_records_of_earlier_build};
-pub(super) use load::load_newest;
+pub(super) use load::{load_newest, newest};
+pub(super) use read::CheckpointReader;
 pub(crate) use read::check;
 #[cfg(all(test, not(loom)))]
 pub(crate) use write::estimate;

@@ -8,12 +8,12 @@ use super::chunk::{
 use super::{MAGIC, name};
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
-use crate::page::{ImageCheck, is_page_size};
+use crate::page::{ImageCheck, StoredImages, is_page_size};
 use crate::rid::TableId;
 use crate::types::KeyBuffer;
 
 /// Reader of a checkpoint's file.
-pub(super) struct CheckpointReader {
+pub(in crate::durability) struct CheckpointReader {
     files: LogFiles,
     file: File,
     /// True if several tables may share a chunk.
@@ -30,7 +30,7 @@ pub(super) struct CheckpointReader {
     /// Number of records according to the header.
     pub(super) records: u64,
     /// End of the checkpoint according to the header.
-    pub(super) end: Lsn,
+    pub(in crate::durability) end: Lsn,
     /// Lowest table number that was unused when the checkpoint was written; `None` if the header
     /// has none.
     pub(super) next_table_id: Option<u32>,
@@ -54,7 +54,7 @@ impl CheckpointReader {
     ///
     /// # Errors
     /// Errors of the operating system; `Corrupt`, `WrongVersion`.
-    pub(super) fn open(files: &LogFiles, lsn: Lsn) -> Result<Self, LogError> {
+    pub(in crate::durability) fn open(files: &LogFiles, lsn: Lsn) -> Result<Self, LogError> {
         let file = files.open(&name(lsn), OpenMode::Existing)?;
         let (own, shares_chunks) = files.read_checkpoint_sector(&file, MAGIC, lsn)?;
         let [records, chunks, end, next_table_id, id_limit, page_bytes] = own;
@@ -166,6 +166,49 @@ impl CheckpointReader {
     /// Returns the bytes of the file, after all chunks were read.
     pub(super) fn file_bytes(&self) -> u64 {
         self.position
+    }
+
+    /// Returns the images of all leaves that the checkpoint lists, `None` if it lists none. Their
+    /// files are open, and the segments of all records exist.
+    ///
+    /// # Errors
+    /// Errors of the operating system; `Corrupt`.
+    pub(in crate::durability) fn claim_images(&mut self) -> Result<Option<StoredImages>, LogError> {
+        let open =
+            |pages: PagesInCheckpoint| StoredImages::open(self.files.downgrade(), pages.page_bytes);
+        let images = self.pages.map(open).transpose()?;
+        while let Some((_, kind)) = self.next_table()? {
+            let mut chunk = self.entries();
+            match (kind, &images) {
+                (ChunkKind::Leaves | ChunkKind::Pieces, Some(images)) => {
+                    while let Some(leaf) = chunk.next_leaf() {
+                        let leaf = leaf.map_err(|why| self.damaged(why))?;
+                        if !images.add(&leaf) {
+                            return Err(self.damaged(NO_PLACE));
+                        }
+                    }
+                }
+                (ChunkKind::Leaves | ChunkKind::Pieces, None) => {
+                    return Err(self.damaged(NOTHING_SAID_OF_PAGES));
+                }
+                (ChunkKind::Addresses, _) => {
+                    while let Some(entry) = chunk.next() {
+                        let entry = entry.map_err(|why| self.damaged(why))?;
+                        if !self.files.has(entry.address.lsn()) {
+                            return Err(self.damaged(NO_SEGMENT));
+                        }
+                    }
+                }
+                (ChunkKind::Records | ChunkKind::Unowned, _) => {}
+            }
+            self.pass()?;
+        }
+        Ok(images)
+    }
+
+    /// Returns the file, which stays open when the writer removes it.
+    pub(in crate::durability) fn into_file(self) -> File {
+        self.file
     }
 
     /// Checks the sections of a table, starting with the next one; returns the number of records.
@@ -288,6 +331,10 @@ pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<u64, LogError> {
     Ok(reader.images)
 }
 
+/// Error message for a checkpoint that lists an image in no zone, or two images in one place.
+const NO_PLACE: &str = "the place of a leaf is missing or listed twice";
+/// Error message for a checkpoint with the address of a record in a missing segment.
+pub(super) const NO_SEGMENT: &str = "a segment that it references is missing";
 /// Error message for a checkpoint that lists leaves without page properties.
 pub(super) const NOTHING_SAID_OF_PAGES: &str = "leaves are listed, and nothing is said of pages";
 /// Error message for a checkpoint with an incomplete value.

@@ -27,6 +27,7 @@ mod images;
 mod load;
 #[cfg(all(test, loom))]
 mod model;
+mod stored_images;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod walk;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 
 pub(crate) use check::ImageCheck;
 pub(crate) use load::{LeafFromFile, LoadError, TreeLoader};
+pub(crate) use stored_images::StoredImages;
 pub(crate) use walk::LeafWalk;
 
 use super::error::PageError;
