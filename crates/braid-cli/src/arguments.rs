@@ -233,7 +233,8 @@ pub enum Verb {
     },
     /// Write a checkpoint, so that the next opening replays less of the log.
     ///
-    /// An open database also writes checkpoints automatically.
+    /// An open database also writes checkpoints automatically. If a program has the database open,
+    /// that program writes the checkpoint, also after this command was interrupted.
     Checkpoint {
         /// The database.
         #[command(flatten)]
@@ -241,7 +242,8 @@ pub enum Verb {
     },
     /// Free disk space: move live records out of log segments that are mostly garbage.
     ///
-    /// Checkpoints also do this automatically.
+    /// Checkpoints also do this automatically. If a program has the database open, that program does
+    /// it, also after this command was interrupted.
     Compact {
         /// The database.
         #[command(flatten)]
@@ -249,7 +251,8 @@ pub enum Verb {
     },
     /// Copy the current state of the database to a new or empty directory.
     ///
-    /// The copy is a database: it can be opened, or restored with braid restore.
+    /// The copy is a database: it can be opened, or restored with braid restore. The command only
+    /// reads the database, and a program may have it open.
     ///
     /// Example: braid backup ../copy
     Backup {
@@ -307,7 +310,8 @@ pub enum Verb {
     },
     /// Check every block of the log, and that every index entry finds its record.
     ///
-    /// Writes nothing. Exits with code 3 if the database is damaged.
+    /// Writes nothing. Exits with code 3 if the database is damaged. If a program has the database
+    /// open, that program checks it, or this command if the program has no socket.
     Check {
         /// The database.
         #[command(flatten)]

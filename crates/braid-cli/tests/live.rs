@@ -250,3 +250,27 @@ fn a_database_is_closed_while_it_answers() {
         }
     });
 }
+
+#[test]
+fn the_socket_of_a_killed_process_is_replaced() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let mut shell = std::process::Command::new(assert_cmd::cargo::cargo_bin("braid"));
+        shell.args(["shell", "--threads", "2", "--db"]).arg(braid.directory());
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        shell.stdin.as_mut().unwrap().write_all(b"put t a 1\nget t a\n").unwrap();
+        // The shell has the database open.
+        shell.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        assert!(braid.run(&["checkpoint"], 0).0.contains("2 records"));
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let path = braid.directory().join("braid.socket");
+        assert!(path.exists());
+        // No process listens: the command itself reads, or opens the database.
+        braid.run(&["check"], 0);
+        braid.run(&["backup", &braid.path("copy")], 0);
+        assert!(path.exists(), "both only read");
+        braid.run(&["checkpoint"], 0);
+        assert!(!path.exists());
+    });
+}

@@ -36,9 +36,10 @@ const HAS_INTERACTIVE_LIMITS: bool = !cfg!(braid_simulation);
 ///     .interactive_age(None)
 ///     .tuning(Tuning::default().log_segment_bytes(4 << 20));
 ///
-/// // A cache that may lose its last writes in a crash.
+/// // A cache that may lose its last writes in a crash, and that no command maintains.
 /// let cache = Options::default()
 ///     .durability(Durability::Relaxed)
+///     .socket(false)
 ///     .isolation(Isolation::Snapshot);
 ///
 /// // A report on an existing database.

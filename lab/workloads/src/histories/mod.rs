@@ -347,7 +347,10 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
-        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        // The local socket of an open database is no file.
+        if entry.file_type()?.is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
     }
     Ok(())
 }

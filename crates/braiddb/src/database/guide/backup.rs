@@ -37,5 +37,16 @@
 //! # Ok::<_, Error>(())
 //! ```
 //!
+//! # From another process
+//!
+//! [`Database::backup_directory`](crate::Database::backup_directory) copies a database that another
+//! process has open, as `braid backup` does. It only reads the directory, so it needs no permission
+//! to write there, and the service need not take part. Unlike the method above it writes no
+//! checkpoint, so opening the copy may replay more log.
+//!
+//! Shared locks on the files keep the service from reusing what is copied; until the copy is
+//! complete, freed files take disk space. If locks are missing, for example on a file system
+//! without them, the copy is checked, and repeated if the service has changed what it read.
+//!
 //! A backup takes the disk space of the live data. To keep another copy at most a moment behind,
 //! follow the commits with a [change feed](super::change_feed) instead.

@@ -1,4 +1,4 @@
-//! Monitoring a database, and shutting it down.
+//! Monitoring a database, maintaining it from outside, and shutting it down.
 //!
 //! # Monitoring
 //!
@@ -28,6 +28,36 @@
 //! # assert_eq!((read.committed, read.workers.len()), (1, 1));
 //! # Ok::<_, Error>(())
 //! ```
+//!
+//! # Maintenance from outside
+//!
+//! While a service has a database open, the command `braid` can still maintain it:
+//!
+//! - `braid backup` copies the files and only reads them ([backups](super::backup)).
+//! - `braid checkpoint`, `braid compact` and `braid check` ask the service through the local socket
+//!   `braid.socket` in the directory. The service performs them in its own workers, between its
+//!   transactions, as if it had called the methods itself.
+//!
+//! The socket is on by default. Users that may write to the directory may connect; nothing else
+//! protects it. [`Options::socket`](crate::Options::socket) switches it off. A service can log
+//! whether it listens:
+//!
+//! ```
+//! use braiddb::{Database, Error, Options};
+//!
+//! # let directory = tempfile::tempdir().unwrap();
+//! let db = Database::open(directory.path(), Options::default().workers(1))?;
+//! match db.socket_path() {
+//!     Ok(Some(path)) => println!("maintenance through {}", path.display()),
+//!     Ok(None) => println!("no maintenance from outside"),
+//!     Err(reason) => println!("no maintenance from outside: {reason}"),
+//! }
+//! # assert!(db.socket_path()?.is_some());
+//! # Ok::<_, Error>(())
+//! ```
+//!
+//! Two threads wait for requests and use no processor time while none arrives. Interrupting the
+//! command does not stop an operation that has begun.
 //!
 //! # Shutting down
 //!

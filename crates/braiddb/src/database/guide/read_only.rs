@@ -63,7 +63,8 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! A change feed, a backup and a checkpoint require a database that is open for writing. For a
+//! A change feed and a checkpoint require a database that is open for writing. For a backup, use
+//! [`Database::backup_directory`](crate::Database::backup_directory). For a
 //! report inside the service's process, use a [snapshot](super::snapshots), which avoids a second
 //! opening.
 //!

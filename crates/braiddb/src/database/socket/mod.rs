@@ -63,12 +63,14 @@ impl Socket {
     /// Listens in the directory of an open database, which is locked. A failure is kept for
     /// [`Socket::path`], because the database is usable without a socket.
     pub(super) fn listen(self: &Arc<Self>, directory: &Path, maintenance: &Maintenance) {
-        let listening = Listening::new(directory);
+        // Held, because the directory is locked until the socket is closed.
         let mut state = self.state.lock();
         if matches!(*state, SocketState::Closed) {
-            return listening.map_or((), |listening| listening.end());
+            return;
         }
-        *state = match listening.and_then(|listening| self.start(listening, maintenance)) {
+        *state = match Listening::new(directory)
+            .and_then(|listening| self.start(listening, maintenance))
+        {
             Ok(listening) => SocketState::Listening(listening),
             Err(error) => {
                 let error = LogError::io("listen on", &directory.join(SOCKET_NAME), 0, error);
@@ -156,12 +158,13 @@ impl Listening {
     /// final name.
     fn new(path: &Path) -> io::Result<Self> {
         let directory = File::open(path)?;
-        let may_write = directory.metadata()?.mode() & 0o222;
+        // To connect, a user needs the permission to write.
+        let mode = ((directory.metadata()?.mode() & 0o222) * 3) | 0o600;
         let (unfinished, name) = (format!("{SOCKET_NAME}{UNFINISHED_SUFFIX}"), SOCKET_NAME);
         let [unfinished, name] = [&unfinished, name].map(|name| file_in(&directory, path, name));
         _ = fs::remove_file(&unfinished);
         let listener = UnixListener::bind(&unfinished)?;
-        let named = fs::set_permissions(&unfinished, Permissions::from_mode(may_write * 3 | 0o600))
+        let named = fs::set_permissions(&unfinished, Permissions::from_mode(mode))
             .and_then(|()| fs::rename(&unfinished, name));
         if let Err(error) = named {
             _ = fs::remove_file(unfinished);
