@@ -68,16 +68,16 @@ impl Socket {
         if matches!(*state, SocketState::Closed) {
             return;
         }
-        *state = match Listening::new(directory)
-            .and_then(|listening| self.start(listening, maintenance))
-        {
-            Ok(listening) => SocketState::Listening(listening),
-            Err(error) => {
-                let error = LogError::io("listen on", &directory.join(SOCKET_NAME), 0, error);
-                tracing::warn!("the command braid cannot reach this database: {error}");
-                SocketState::Failed(error)
-            }
-        };
+        let listening = Listening::new(directory);
+        let started = listening.and_then(|listening| self.start(listening, maintenance));
+        let started = started
+            .map_err(|error| LogError::io("listen on", &directory.join(SOCKET_NAME), 0, error));
+        let failed = started.as_ref().err().cloned();
+        *state = started.map_or_else(SocketState::Failed, SocketState::Listening);
+        drop(state);
+        if let Some(error) = failed {
+            tracing::warn!("the command braid cannot reach this database: {error}");
+        }
     }
 
     /// Removes the file that a killed process left, if this database does not listen.
