@@ -10,7 +10,7 @@
 //!   a file that exists when the database is opened is left from a killed process.
 //! - The threads hold no handle of the database, so they do not keep it open.
 //! - Closing the database ends all connections, so it waits for no client. It does wait for a
-//!   request that is running, like [`Database::close`] for a check.
+//!   request that is running, as closing does for a check.
 
 mod request;
 
