@@ -7,7 +7,7 @@
 //!
 //! # Install
 //!
-//! Braid needs Linux, Rust 1.93 and a C compiler. Until it is on crates.io:
+//! Braid needs Linux, Rust 1.93 and a C compiler. Until its first release:
 //!
 //! ```text
 //! cargo add braiddb --git https://github.com/braiddb/braid
