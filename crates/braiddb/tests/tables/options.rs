@@ -81,7 +81,7 @@ fn all_cases() -> Vec<Case> {
 }
 
 /// The options whose limits other tests check: in this file, unless noted.
-const ELSEWHERE: [&str; 16] = [
+const ELSEWHERE: [&str; 17] = [
     "memory_budget",
     "page_frames",
     "interactive_idle",
@@ -97,6 +97,8 @@ const ELSEWHERE: [&str; 16] = [
     "hole_tracker",
     // Tests of tables whose records expire.
     "wall_clock",
+    // Tests of the command.
+    "socket",
     // Tests of reopening and of read-only databases.
     "create",
     "read_only",
