@@ -68,6 +68,8 @@ pub struct Shape {
 
 /// The number of keys in the index of a history.
 const INDEX_KEYS: u64 = 3;
+/// Maximum number of transactions before a wrong one that its error shows.
+const MAX_SHOWN: usize = 8;
 
 /// Returns the index key of a value.
 #[must_use]
@@ -248,13 +250,14 @@ impl History {
         // Among transactions with the same LSN, those that wrote nothing come first: they read
         // before it.
         self.0.sort_by_key(|entry| (entry.commit, wrote(&entry.answers)));
-        for Entry { commit: lsn, answers, .. } in self.0 {
+        for (number, Entry { commit: lsn, answers, .. }) in self.0.iter().enumerate() {
             let mut saved = None;
             for answer in answers {
-                if !fits(&answer, state, &mut saved) {
+                if !fits(answer, state, &mut saved) {
                     let some: Vec<_> = state.iter().take(64).collect();
+                    let last = &self.0[number.saturating_sub(MAX_SHOWN)..=number];
                     return Err(format!(
-                        "at LSN {lsn}: {answer:?} does not fit: {some:?} are there"
+                        "at LSN {lsn}: {answer:?} does not fit: {some:?} are there, after {last:#?}"
                     ));
                 }
             }

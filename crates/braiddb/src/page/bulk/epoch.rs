@@ -4,8 +4,11 @@
 //!
 //! - The number is incremented before the stamp of the next operation is stored. It is incremented
 //!   only after the marks of the previous operation are visible to all, or are removed.
-//! - So a reader that loads a number, the stamp, and then the same number has the stamp of that
-//!   epoch. Marks with a different number are older and visible to all.
+//! - So a reader of marks that loads their number, the stamp, and then the same number has the stamp
+//!   of that epoch, because marks are written after the stamp is stored. Marks with a different
+//!   number are older and visible to all.
+//! - A reader without marks may load the new number with the stamp of the previous epoch. So it
+//!   begins with the number of the newest epoch whose stamp is stored.
 //! - Readers load these between the two checks of the page's version, so the marks existed at that
 //!   time.
 
@@ -23,6 +26,8 @@ use crate::version::{
 pub(crate) struct BulkEpochs {
     number: AtomicU64,
     stamp: AtomicU64,
+    /// Newest epoch whose stamp is stored.
+    begun: AtomicU64,
     /// Newest epoch whose marks are visible to all and durable, or removed.
     settled: AtomicU64,
 }
@@ -61,6 +66,8 @@ impl BulkEpochs {
         // Release, both: pairs with the Acquire in `stamp_of`.
         self.number.store(number, Ordering::Release);
         self.stamp.store(Stamp::in_flight(name).bits(), Ordering::Release);
+        // Release pairs with the Acquire in `newest`: who loads this number loads its stamp.
+        self.begun.store(number, Ordering::Release);
         number
     }
 
@@ -125,7 +132,7 @@ impl BulkEpochs {
     /// its result is visible to all.
     pub(crate) fn newest(&self) -> Option<(u64, Stamp)> {
         // Acquire pairs with the Release in `begin`.
-        let number = self.number.load(Ordering::Acquire);
+        let number = self.begun.load(Ordering::Acquire);
         // Acquire pairs with the Release in `settle`.
         let is_settled = self.settled.load(Ordering::Acquire) >= number;
         (!is_settled).then(|| (number, self.stamp_of(number)))
@@ -168,6 +175,35 @@ impl VirtualChange {
                 status.outcome(name),
                 TransactionStatus::Committed(_) | TransactionStatus::Stale
             ),
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+
+    /// A sweep asks for the outcome of the newest epoch while the next operation begins.
+    #[test]
+    fn model_an_epoch_that_begins_has_no_older_outcome() {
+        for outcome in [Stamp::ABORTED, Stamp::committed(Lsn(1))] {
+            loom::model(move || {
+                let epochs = Arc::new(BulkEpochs::default());
+                let name = TransactionName::new(0, 0, 1);
+                let first = epochs.begin(name);
+                epochs.decide(outcome);
+                epochs.settle(first);
+                let next = epochs.clone();
+                let beginning = thread::spawn(move || next.begin(name));
+                if let Some((_, stamp)) = epochs.newest() {
+                    assert_eq!(stamp.name(), Some(name), "the stamp of another epoch");
+                }
+                beginning.join().unwrap();
+            });
         }
     }
 }
