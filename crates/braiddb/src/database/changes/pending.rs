@@ -1,5 +1,5 @@
-//! What blocks of the log say about a transaction and about tables, until it is known which tables
-//! that concerns.
+//! Transactions of a feed whose tables are not known yet: the contents of their blocks, and the events
+//! of tables.
 
 use std::collections::BTreeMap;
 
