@@ -178,32 +178,3 @@ impl VirtualChange {
         }
     }
 }
-
-#[cfg(all(test, loom))]
-mod model {
-    use std::sync::Arc;
-
-    use loom::thread;
-
-    use super::*;
-
-    /// A sweep asks for the outcome of the newest epoch while the next operation begins.
-    #[test]
-    fn model_an_epoch_that_begins_has_no_older_outcome() {
-        for outcome in [Stamp::ABORTED, Stamp::committed(Lsn(1))] {
-            loom::model(move || {
-                let epochs = Arc::new(BulkEpochs::default());
-                let name = TransactionName::new(0, 0, 1);
-                let first = epochs.begin(name);
-                epochs.decide(outcome);
-                epochs.settle(first);
-                let next = epochs.clone();
-                let beginning = thread::spawn(move || next.begin(name));
-                if let Some((_, stamp)) = epochs.newest() {
-                    assert_eq!(stamp.name(), Some(name), "the stamp of another epoch");
-                }
-                beginning.join().unwrap();
-            });
-        }
-    }
-}
