@@ -94,6 +94,9 @@ pub struct Command {
           conflicts_with_all = ["during", "disk", "flips", "tpcc", "paged", "soak"],
           value_parser = within::<u64>(1..=MAX_TIMES))]
     overwrites: Option<u64>,
+    /// Run only the loads of overwrites whose names contain this text, such as `paged, relaxed`.
+    #[arg(long, value_name = "TEXT", requires = "overwrites", default_value = "")]
+    load: String,
     /// Fill disks of 96 to 512 MiB, kill the process, and empty its database, this number of times
     /// each, with both kinds of tables; needs root and ext4.
     #[arg(long, value_name = "COUNT",

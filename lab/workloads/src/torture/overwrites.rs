@@ -75,8 +75,11 @@ pub(super) fn run(command: &Command, seconds: u64, json: bool) -> Result<()> {
             [("memory", TableOptions::default()), ("paged", TableOptions::default().paged())]
         {
             for size in SIZES {
-                let directory = command.directory()?;
                 let load = Load { durability, kind, size, seconds, writers: CLIENTS };
+                if !load.name().contains(&command.load) {
+                    continue;
+                }
+                let directory = command.directory()?;
                 let outcome = load.run(&directory.path().join("database"), command)?;
                 outcome.write(&mut out, json)?;
                 exceeded.extend(outcome.exceeded());
@@ -100,6 +103,10 @@ struct Load {
 }
 
 impl Load {
+    fn name(&self) -> String {
+        format!("{}, {}, {:?} bytes", self.kind.0, self.durability.0, self.size)
+    }
+
     fn run(self, dir: &Path, command: &Command) -> Result<Outcome> {
         let options = Options::default().workers(command.workers).durability(self.durability.1);
         let db = Database::open(dir, options.clone()).context("opening")?;

@@ -178,3 +178,34 @@ impl VirtualChange {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+
+    /// A sweep asks for the outcome of the newest epoch while the next operation begins.
+    #[test]
+    fn model_an_epoch_that_begins_has_no_older_outcome() {
+        for outcome in [Stamp::ABORTED, Stamp::committed(Lsn(1))] {
+            loom::model(move || {
+                let epochs = Arc::new(BulkEpochs::default());
+                let name = TransactionName::new(0, 0, 1);
+                let first = epochs.begin(name);
+                epochs.decide(outcome);
+                epochs.settle(first);
+                // The reader is the spawned thread: loom remembers one access to each atomic, and
+                // `begin` loads the number before it stores it.
+                let reader = epochs.clone();
+                let reading = thread::spawn(move || reader.newest());
+                epochs.begin(name);
+                if let Some((_, stamp)) = reading.join().unwrap() {
+                    assert_eq!(stamp.name(), Some(name), "the stamp of another epoch");
+                }
+            });
+        }
+    }
+}
