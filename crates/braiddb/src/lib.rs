@@ -137,9 +137,9 @@ pub use database::guide;
 pub use database::{
     BusyWith, ChangesError, Contended, Database, EncodedKey, Error, ErrorKind, Index, IndexError,
     IndexKeys, IndexOptions, InteractiveTransaction, KeyRange, MemoryBudget, MemoryLimit, Misuse,
-    Options, Outcome, Overload, Result, Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats,
-    Table, TableOptions, Transaction, TransactionBuilder, TransactionEnd, Tuning, WeakDatabase,
-    block_on,
+    Options, Outcome, Overload, RecordKey, Result, Savepoint, Scan, Snapshot, SourceRun,
+    StagedTable, Stats, Table, TableOptions, Transaction, TransactionBuilder, TransactionEnd,
+    Tuning, TypeMismatch, UniqueViolation, WeakDatabase, block_on,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

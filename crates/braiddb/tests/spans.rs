@@ -192,7 +192,7 @@ fn committed_and_rolled_back() {
         let lsn = block_on(write).unwrap().commit_lsn;
         let of = table.clone();
         let refused = block_on(db.run(async move |tx| tx.insert(&of, &1, &2).await));
-        assert!(matches!(refused, Err(Error::KeyExists { .. })));
+        assert!(matches!(refused, Err(Error::KeyExists(_))));
         let read_only = db.transaction().read_only(true);
         block_on(read_only.run(async move |tx| tx.get(&table, &1).await)).unwrap();
         let panicking =

@@ -112,7 +112,7 @@ pub async fn transaction(
             8..=10 => insert(tx, table, key, value).await?,
             11 => match tx.update(table, &key, &value).await {
                 Ok(()) => Answer::Updated(key, value, false),
-                Err(Error::KeyNotFound { .. }) => Answer::Updated(key, value, true),
+                Err(Error::KeyNotFound(_)) => Answer::Updated(key, value, true),
                 Err(error) => return Err(error),
             },
             12 | 13 => Answer::Deleted(key, tx.delete(table, &key).await?),
@@ -164,7 +164,7 @@ async fn insert(
 ) -> Result<Answer, Error> {
     match tx.insert(table, &key, &value).await {
         Ok(()) => Ok(Answer::Inserted(key, value, false)),
-        Err(Error::KeyExists { .. }) => Ok(Answer::Inserted(key, value, true)),
+        Err(Error::KeyExists(_)) => Ok(Answer::Inserted(key, value, true)),
         Err(error) => Err(error),
     }
 }

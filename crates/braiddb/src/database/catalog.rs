@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::dropped_row::{DroppedTable, is_dropped_key};
-use super::error::{Error, Misuse, Result};
+use super::error::{Error, Misuse, Result, TypeMismatch};
 use super::handle::Database;
 use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
@@ -306,7 +306,8 @@ impl Transaction {
         if let Err(advice) = reads {
             let requested = format!("{key_type} -> {value_type}");
             let (table, stored) = (name.to_owned(), description.types());
-            return Err(Error::Misuse(Misuse::TableType { table, stored, requested, advice }));
+            let mismatch = TypeMismatch { table, stored, requested, advice };
+            return Err(Error::Misuse(Misuse::TableType(Box::new(mismatch))));
         }
         // A full disk leaves an update of the structure alone to a later transaction, because that is
         // not worth a failed opening. So does a read-only transaction, for every update.

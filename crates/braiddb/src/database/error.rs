@@ -11,14 +11,13 @@ mod tests;
 use std::sync::Arc;
 
 use crate::log::LogError;
-use crate::record::EncodedKey;
 use crate::types::DecodeError;
 
-pub use crate::transaction::IndexError;
+pub use crate::transaction::{IndexError, RecordKey, UniqueViolation};
 pub use contended::Contended;
 pub use details::{BusyWith, ChangesError, MemoryLimit, TransactionEnd};
 pub use kind::ErrorKind;
-pub use misuse::Misuse;
+pub use misuse::{Misuse, TypeMismatch};
 
 /// A failed call, grouped by what the caller can do about it; see [`Error::kind`].
 ///
@@ -77,41 +76,29 @@ pub enum Error {
     ///
     /// Written: nothing. Remedy: call `put` or `update` to change the record.
     #[error(
-        "table {table:?} already has a record with the key {key}; call put or update to change it"
+        "table {:?} already has a record with the key {}; call put or update to change it",
+        .0.table, .0.key
     )]
-    KeyExists {
-        /// Name of the table.
-        table: String,
-        /// The key.
-        key: EncodedKey,
-    },
+    KeyExists(Box<RecordKey>),
     /// An update found no record with the key. A program that needs a record which `get` did not
     /// find can return [`Table::key_not_found`](crate::Table::key_not_found).
     ///
     /// Written: nothing. Remedy: call `put` or `insert` to create the record.
-    #[error("table {table:?} has no record with the key {key}; call put or insert to create it")]
-    KeyNotFound {
-        /// Name of the table.
-        table: String,
-        /// The key.
-        key: EncodedKey,
-    },
+    #[error(
+        "table {:?} has no record with the key {}; call put or insert to create it",
+        .0.table, .0.key
+    )]
+    KeyNotFound(Box<RecordKey>),
     /// A write gives a second record the same key in a unique index.
     ///
     /// Written: nothing, and the transaction can continue. Remedy: change the value, or delete the
     /// other record.
     #[error(
-        "another record has the key {key} in the unique index {index:?} of table {table:?}; change \
-         the value, or delete the other record"
+        "another record has the key {} in the unique index {:?} of table {:?}; change the value, or \
+         delete the other record",
+        .0.key, .0.index, .0.table
     )]
-    UniqueViolation {
-        /// Name of the table.
-        table: String,
-        /// Name of the index.
-        index: String,
-        /// The key in the index, encoded as a part of a tuple.
-        key: EncodedKey,
-    },
+    UniqueViolation(Box<UniqueViolation>),
     /// No table has this name.
     ///
     /// Written: nothing. Remedy: create the table, or correct the name.
@@ -137,7 +124,7 @@ pub enum Error {
     ///
     /// Written: nothing. Remedy: see [`IndexError`].
     #[error(transparent)]
-    Index(#[from] IndexError),
+    Index(#[from] Box<IndexError>),
     /// A change feed cannot begin or continue, or a change slot is missing or exists already.
     ///
     /// Written: nothing. Remedy: see [`ChangesError`].
@@ -187,7 +174,7 @@ pub enum Error {
     /// Written: nothing; a transaction that exceeds `version_bytes` cannot commit. Remedy: raise
     /// the limit that the message names, or do less in one transaction.
     #[error(transparent)]
-    MemoryFull(#[from] MemoryLimit),
+    MemoryFull(Box<MemoryLimit>),
     /// The operating system refused to read, write or create a file or a thread.
     ///
     /// Written: nothing. After [`LogError::CannotGrow`] the database continues, and accepts writes
@@ -269,9 +256,9 @@ impl Error {
             | Error::NotSerializable { .. }
             | Error::Busy(_)
             | Error::Overloaded => ErrorKind::Retry,
-            Error::KeyExists { .. }
-            | Error::KeyNotFound { .. }
-            | Error::UniqueViolation { .. }
+            Error::KeyExists(_)
+            | Error::KeyNotFound(_)
+            | Error::UniqueViolation(_)
             | Error::TableNotFound(_)
             | Error::TableExists(_)
             | Error::Options(_)

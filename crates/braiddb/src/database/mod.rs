@@ -72,8 +72,8 @@ pub use changes::{
 };
 pub use contents::TableContents;
 pub use error::{
-    BusyWith, ChangesError, Contended, Error, ErrorKind, IndexError, MemoryLimit, Misuse, Result,
-    TransactionEnd,
+    BusyWith, ChangesError, Contended, Error, ErrorKind, IndexError, MemoryLimit, Misuse,
+    RecordKey, Result, TransactionEnd, TypeMismatch, UniqueViolation,
 };
 pub use handle::Database;
 pub use index::{

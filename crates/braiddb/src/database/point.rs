@@ -146,7 +146,7 @@ impl Transaction {
     /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.insert(&names, "ada", &7).await?;
-    ///     assert!(matches!(tx.insert(&names, "ada", &8).await, Err(Error::KeyExists { .. })));
+    ///     assert!(matches!(tx.insert(&names, "ada", &8).await, Err(Error::KeyExists(_))));
     ///     Ok(())
     /// })?;
     /// # Ok::<_, Error>(())
@@ -207,7 +207,7 @@ impl Transaction {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
-    ///     assert!(matches!(tx.update(&names, "ada", &7).await, Err(Error::KeyNotFound { .. })));
+    ///     assert!(matches!(tx.update(&names, "ada", &7).await, Err(Error::KeyNotFound(_))));
     ///     tx.put(&names, "ada", &7).await?;
     ///     tx.update(&names, "ada", &8).await?;
     ///     Ok(())

@@ -165,7 +165,7 @@ impl Database {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.insert(&cities, "Ljubljana", &285_604).await?;
-    /// assert!(matches!(db.insert(&cities, "Ljubljana", &0).await, Err(Error::KeyExists { .. })));
+    /// assert!(matches!(db.insert(&cities, "Ljubljana", &0).await, Err(Error::KeyExists(_))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
@@ -221,7 +221,7 @@ impl Database {
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// assert!(matches!(db.update(&cities, "Ljubljana", &1).await, Err(Error::KeyNotFound { .. })));
+    /// assert!(matches!(db.update(&cities, "Ljubljana", &1).await, Err(Error::KeyNotFound(_))));
     /// db.put(&cities, "Ljubljana", &285_604).await?;
     /// db.update(&cities, "Ljubljana", &285_605).await?;
     /// # Ok::<_, Error>(()) }).unwrap();

@@ -61,7 +61,7 @@ impl SourceRun {
     /// assert_eq!(db.len(&sums).await?, 100);
     /// // The first error ends the source.
     /// let again = db.run_source(0, 99..200, insert)?.done().await;
-    /// assert!(matches!(again, Err(Error::KeyExists { .. })));
+    /// assert!(matches!(again, Err(Error::KeyExists(_))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 use std::sync::Arc;
 
-use super::error::Error;
+use super::error::{Error, RecordKey};
 use crate::record::{self, ShowKey};
 use crate::types::{Key, KeyBuffer, TableKey, Value};
 
@@ -74,7 +74,7 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
         let mut encoded = KeyBuffer::new();
         key.encode_key(&mut encoded);
         let key = self.core.encoded_key(&encoded);
-        Error::KeyNotFound { table: self.name.to_string(), key }
+        Error::KeyNotFound(Box::new(RecordKey { table: self.name.to_string(), key }))
     }
 
     /// Returns the table with its keys and values in their stored encoding. Written keys and values

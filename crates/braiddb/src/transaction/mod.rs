@@ -19,8 +19,8 @@ pub(crate) use context::back_off::YieldedToPriority;
 pub(crate) use context::counters::{AbortCause, WorkerCounters};
 pub use context::durability_level::Durability;
 pub(crate) use context::engine::{Engine, EngineOptions, Housekeeping};
-pub use context::error::IndexError;
-pub(crate) use context::error::{OperationError, RecordKey, TooLong, UniqueViolation};
+pub use context::error::{IndexError, RecordKey, UniqueViolation};
+pub(crate) use context::error::{OperationError, TooLong};
 pub(crate) use context::fault::PanicPoint;
 #[cfg(feature = "experiment")]
 pub use context::isolation::Certifier;

@@ -157,9 +157,9 @@ async fn some_writes(
             // The write was refused and changed nothing.
             Ok(())
             | Err(
-                Error::KeyExists { .. }
-                | Error::KeyNotFound { .. }
-                | Error::UniqueViolation { .. }
+                Error::KeyExists(_)
+                | Error::KeyNotFound(_)
+                | Error::UniqueViolation(_)
                 | Error::Panicked(_),
             ) => {}
             Err(error) => return Err(error),
@@ -191,18 +191,19 @@ fn add(counter: &AtomicU64) {
 
 /// Returns true if this test causes the error on purpose.
 fn expected(error: &Error) -> bool {
-    matches!(
-        error,
+    match error {
         Error::Conflict { .. }
-            | Error::NotSerializable { .. }
-            | Error::Panicked(_)
-            | Error::Closed
-            | Error::TransactionEnded(TransactionEnd::Finished)
-            | Error::Busy(BusyWith::Checkpoint)
-            | Error::Busy(BusyWith::TableChange { .. })
-            | Error::Index(IndexError::NotFound { .. })
-            | Error::Index(IndexError::DuplicateKey { .. })
-    )
+        | Error::NotSerializable { .. }
+        | Error::Panicked(_)
+        | Error::Closed
+        | Error::TransactionEnded(TransactionEnd::Finished)
+        | Error::Busy(BusyWith::Checkpoint)
+        | Error::Busy(BusyWith::TableChange { .. }) => true,
+        Error::Index(error) => {
+            matches!(**error, IndexError::NotFound { .. } | IndexError::DuplicateKey { .. })
+        }
+        _ => false,
+    }
 }
 
 fn client(db: &Database, table: &Records, kind: Kind, counts: &Counts, seed: u64) {
@@ -310,7 +311,9 @@ fn all_is_right(db: &Database, table: &Records) {
     for (attempt, (name, unique)) in NAMES.into_iter().chain(NAMES).enumerate() {
         let index = match block_on(attach(db, table, (name, unique))) {
             Ok(index) => index,
-            Err(Error::Index(IndexError::DuplicateKey { .. })) if unique => {
+            Err(Error::Index(error))
+                if unique && matches!(*error, IndexError::DuplicateKey { .. }) =>
+            {
                 refused = true;
                 continue;
             }
@@ -319,7 +322,10 @@ fn all_is_right(db: &Database, table: &Records) {
                 refused = true;
                 continue;
             }
-            Err(Error::Index(IndexError::Detached { .. })) if attempt < NAMES.len() || refused => {
+            Err(Error::Index(error))
+                if (attempt < NAMES.len() || refused)
+                    && matches!(*error, IndexError::Detached { .. }) =>
+            {
                 continue;
             }
             Err(error) => panic!("{name}: {error}"),

@@ -102,7 +102,7 @@ fn a_write_after_a_superseded_read_fails() {
             let (db, table, tx) = changed(exists, Isolation::Serializable, |_, _| {});
             reading(&tx, &table).unwrap();
             // Refused writes are answers, like reads.
-            assert!(matches!(block_on(tx.insert(&table, &4, &0)), Err(Error::KeyExists { .. })));
+            assert!(matches!(block_on(tx.insert(&table, &4, &0)), Err(Error::KeyExists(_))));
             assert!(!block_on(tx.delete(&table, &100)).unwrap());
             for refused in [
                 block_on(tx.put(&table, &4, &1)),

@@ -32,10 +32,10 @@ const READINGS: [(&str, bool, Reading); 16] = [
     ("that it is there", true, |tx, table| assert!(contains(tx, table))),
     ("that it is not there", false, |tx, table| assert!(!contains(tx, table))),
     ("a refused insertion", true, |tx, table| {
-        assert!(matches!(block_on(tx.insert(table, &5, &0)), Err(Error::KeyExists { .. })));
+        assert!(matches!(block_on(tx.insert(table, &5, &0)), Err(Error::KeyExists(_))));
     }),
     ("a refused update", false, |tx, table| {
-        assert!(matches!(block_on(tx.update(table, &5, &0)), Err(Error::KeyNotFound { .. })));
+        assert!(matches!(block_on(tx.update(table, &5, &0)), Err(Error::KeyNotFound(_))));
     }),
     ("a deletion of nothing", false, |tx, table| {
         assert!(!block_on(tx.delete(table, &5)).unwrap());
@@ -279,7 +279,7 @@ async fn carry_out(
             _ => {
                 let refused = match tx.insert(table, &key, &value).await {
                     Ok(()) => false,
-                    Err(Error::KeyExists { .. }) => true,
+                    Err(Error::KeyExists(_)) => true,
                     Err(error) => return Err(error),
                 };
                 Told::Inserted { key, value, refused }

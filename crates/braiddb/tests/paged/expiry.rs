@@ -80,7 +80,7 @@ fn records_written_by_bulk_operations_expire() {
         block_on(db.run_bulk(&table, async move |tx| {
             assert_eq!(tx.get(&inner, &7).await?, None);
             assert!(!tx.delete(&inner, &8).await?);
-            assert!(matches!(tx.update(&inner, &7, &4).await, Err(Error::KeyNotFound { .. })));
+            assert!(matches!(tx.update(&inner, &7, &4).await, Err(Error::KeyNotFound(_))));
             // Inserts over a record that has expired and was not swept.
             tx.insert(&inner, &7, &4).await
         }))

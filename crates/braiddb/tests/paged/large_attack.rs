@@ -71,7 +71,7 @@ async fn work(
             1 => {
                 let told = tx.insert(table, &key, &value(random)[..]).await;
                 match told {
-                    Err(Error::KeyExists { .. }) => assert!(model.contains_key(&key)),
+                    Err(Error::KeyExists(_)) => assert!(model.contains_key(&key)),
                     Err(error) => return Err(error),
                     Ok(()) => {
                         assert!(!model.contains_key(&key));

@@ -274,9 +274,8 @@ fn the_minimum_version_bytes_suffice_for_some_records() {
         };
         put(0..10).unwrap();
         let refused = put(10..1000);
-        let Err(Error::MemoryFull(MemoryLimit::Versions { limit, .. })) = refused else {
-            panic!("{refused:?}")
-        };
+        let Err(Error::MemoryFull(full)) = refused else { panic!("{refused:?}") };
+        let MemoryLimit::Versions { limit, .. } = *full else { panic!("{full:?}") };
         assert_eq!(limit, 4 << 10);
         assert_eq!(block_on(db.count(&table, ..)).unwrap(), 10);
         // The longest value is one version.

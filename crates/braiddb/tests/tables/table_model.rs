@@ -123,14 +123,14 @@ async fn apply(
             model.insert(key.clone(), value.clone());
         }
         Step::Insert(key, value) => match tx.insert(table, key, value).await {
-            Err(Error::KeyExists { .. }) => assert!(model.contains_key(key)),
+            Err(Error::KeyExists(_)) => assert!(model.contains_key(key)),
             inserted => {
                 inserted?;
                 assert!(model.insert(key.clone(), value.clone()).is_none());
             }
         },
         Step::Update(key, value) => match tx.update(table, key, value).await {
-            Err(Error::KeyNotFound { .. }) => assert!(!model.contains_key(key)),
+            Err(Error::KeyNotFound(_)) => assert!(!model.contains_key(key)),
             updated => {
                 updated?;
                 assert!(model.insert(key.clone(), value.clone()).is_some());

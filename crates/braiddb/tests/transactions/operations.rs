@@ -25,9 +25,9 @@ fn a_single_operation_is_a_transaction() {
         let db = in_memory();
         let table: Table<str, [u8]> = block_on(db.create_table("t")).unwrap();
         assert_eq!(block_on(db.get(&table, "a")).unwrap(), None);
-        assert!(matches!(block_on(db.update(&table, "a", b"1")), Err(Error::KeyNotFound { .. })));
+        assert!(matches!(block_on(db.update(&table, "a", b"1")), Err(Error::KeyNotFound(_))));
         block_on(db.insert(&table, "a", b"1")).unwrap();
-        assert!(matches!(block_on(db.insert(&table, "a", b"2")), Err(Error::KeyExists { .. })));
+        assert!(matches!(block_on(db.insert(&table, "a", b"2")), Err(Error::KeyExists(_))));
         block_on(db.update(&table, "a", b"2")).unwrap();
         assert_eq!(block_on(db.get(&table, "a")).unwrap(), Some(b"2".to_vec()));
         block_on(db.put(&table, "b", &[0; 5000])).unwrap();
@@ -60,9 +60,9 @@ fn errors_name_the_table_and_the_key() {
             let expected = format!("table {name:?} already has a record with the key {shown}; ");
             assert!(exists.to_string().starts_with(&expected), "{exists}");
             // Encoded keys have no type, and are shown as bytes.
-            let Error::KeyExists { key: encoded, .. } = exists else { panic!("{exists}") };
-            let encoded = block_on(db.insert(&table.encoded(), &encoded, b"")).unwrap_err();
-            assert!(matches!(encoded, Error::KeyExists { table, .. } if table == name));
+            let Error::KeyExists(record) = exists else { panic!("{exists}") };
+            let encoded = block_on(db.insert(&table.encoded(), &record.key, b"")).unwrap_err();
+            assert!(matches!(encoded, Error::KeyExists(record) if record.table == name));
             // The conflict of an interactive transaction names its record.
             let first = block_on(db.begin()).unwrap();
             let second = block_on(db.begin()).unwrap();

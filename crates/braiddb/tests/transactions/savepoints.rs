@@ -39,7 +39,7 @@ async fn carry_out(
             }
             3 => assert_eq!(tx.delete(table, &key).await?, model.remove(&key).is_some()),
             4 => match tx.insert(table, &key, &value[..]).await {
-                Err(Error::KeyExists { .. }) => assert!(model.contains_key(&key)),
+                Err(Error::KeyExists(_)) => assert!(model.contains_key(&key)),
                 result => {
                     result?;
                     assert_eq!(model.insert(key, value), None);

@@ -32,7 +32,7 @@ pub(super) struct Observer {
 pub(super) fn answered_by(oracle: &mut Oracle, number: Number, failure: &Failure) {
     match failure {
         Failure::OnPurpose | Failure::Wrong(_) => oracle.answers.errors += 1,
-        Failure::Engine(Error::KeyExists { .. } | Error::KeyNotFound { .. }) => {
+        Failure::Engine(Error::KeyExists(_) | Error::KeyNotFound(_)) => {
             oracle.answers.refusals += 1
         }
         // An error of the disk, or the close of the database.
@@ -191,7 +191,7 @@ impl Observer {
                 let updated = tx.update(marks, &name, &0).await;
                 match &updated {
                     Ok(()) => see(key, KeyState::Marked(true)),
-                    Err(Error::KeyNotFound { .. }) => see(key, KeyState::Marked(false)),
+                    Err(Error::KeyNotFound(_)) => see(key, KeyState::Marked(false)),
                     Err(_) => {}
                 }
                 updated
@@ -200,7 +200,7 @@ impl Observer {
                 let inserted = tx.insert(marks, &name, &0).await;
                 match &inserted {
                     Ok(()) => see(key, KeyState::Marked(false)),
-                    Err(Error::KeyExists { .. }) => see(key, KeyState::Marked(true)),
+                    Err(Error::KeyExists(_)) => see(key, KeyState::Marked(true)),
                     Err(_) => {}
                 }
                 inserted
@@ -208,7 +208,7 @@ impl Observer {
         };
         match written {
             Ok(()) => Err(Failure::OnPurpose),
-            Err(Error::KeyExists { .. } | Error::KeyNotFound { .. }) if random.bool() => Ok(()),
+            Err(Error::KeyExists(_) | Error::KeyNotFound(_)) if random.bool() => Ok(()),
             refused => Ok(refused?),
         }
     }

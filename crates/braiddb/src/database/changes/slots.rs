@@ -210,7 +210,7 @@ async fn create(
     let insert = async |tx: &Transaction| {
         let table = tx.slots_table().await?;
         match tx.insert(&table, &name, &row.encode()).await {
-            Err(Error::KeyExists { .. }) => Ok(Some(tx.slot(&name).await?.1.number)),
+            Err(Error::KeyExists(_)) => Ok(Some(tx.slot(&name).await?.1.number)),
             inserted => inserted.map(|()| None),
         }
     };

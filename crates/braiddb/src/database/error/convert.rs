@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{BusyWith, ChangesError, Error, MemoryLimit, Misuse};
+use super::{BusyWith, ChangesError, Error, IndexError, MemoryLimit, Misuse};
 use crate::database::changes::TokenError;
 use crate::log::LogError;
 use crate::page::PageError;
 use crate::record::TableFull;
-use crate::transaction::{NamedKeys, OperationError, RecordKey, TooLong, UniqueViolation};
+use crate::transaction::{NamedKeys, OperationError, TooLong};
 use crate::types::EncodeError;
 
 impl Error {
@@ -39,14 +39,8 @@ impl From<OperationError> for Error {
             OperationError::SavepointOver => Misuse::SavepointEnded.into(),
             OperationError::ScanBegun => Misuse::ScanBegun.into(),
             OperationError::WouldBlock => Misuse::WouldBlock.into(),
-            OperationError::KeyExists(record) => {
-                let RecordKey { table, key } = *record;
-                Error::KeyExists { table, key }
-            }
-            OperationError::KeyNotFound(record) => {
-                let RecordKey { table, key } = *record;
-                Error::KeyNotFound { table, key }
-            }
+            OperationError::KeyExists(record) => Error::KeyExists(record),
+            OperationError::KeyNotFound(record) => Error::KeyNotFound(record),
             OperationError::KeyTooLong(bytes) => {
                 Misuse::KeyTooLong { bytes, limit: crate::index::MAX_KEY_BYTES }.into()
             }
@@ -59,11 +53,8 @@ impl From<OperationError> for Error {
             }
             OperationError::Pages(error) => Error::from(*error),
             OperationError::TableFull(full) => Error::from(*full),
-            OperationError::UniqueViolation(violation) => {
-                let UniqueViolation { table, index, key } = *violation;
-                Error::UniqueViolation { table, index, key }
-            }
-            OperationError::Index(error) => Error::Index(*error),
+            OperationError::UniqueViolation(violation) => Error::UniqueViolation(violation),
+            OperationError::Index(error) => Error::Index(error),
             OperationError::Panicked(message) => Error::Panicked(message.into()),
             OperationError::Decode(error) => Error::Decode(*error),
             OperationError::Unlogged => Misuse::NoLog.into(),
@@ -115,6 +106,18 @@ impl From<TableFull> for Error {
                 MemoryLimit::Allocation { purpose: "record ids", bytes, reason }.into()
             }
         }
+    }
+}
+
+impl From<MemoryLimit> for Error {
+    fn from(limit: MemoryLimit) -> Self {
+        Error::MemoryFull(Box::new(limit))
+    }
+}
+
+impl From<IndexError> for Error {
+    fn from(error: IndexError) -> Self {
+        Error::Index(Box::new(error))
     }
 }
 

@@ -30,17 +30,11 @@ pub enum Misuse {
     )]
     ForeignTable(String),
     /// A table was opened with types other than those it was created with.
-    #[error("table {table:?} holds {stored}, but was opened as {requested}; {advice}")]
-    TableType {
-        /// Name of the table.
-        table: String,
-        /// Key and value types of the stored table.
-        stored: String,
-        /// Key and value types that were requested.
-        requested: String,
-        /// Remedy.
-        advice: String,
-    },
+    #[error(
+        "table {:?} holds {}, but was opened as {}; {}",
+        .0.table, .0.stored, .0.requested, .0.advice
+    )]
+    TableType(Box<TypeMismatch>),
     /// The name of a new table or index is empty, too long or reserved.
     #[error(
         "{0:?} cannot be the name of a table or an index; use 1 to 512 bytes that do not begin \
@@ -162,4 +156,17 @@ pub enum Misuse {
         /// Number of the last worker.
         last: usize,
     },
+}
+
+/// Types of a stored table, and those that it was opened with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeMismatch {
+    /// Name of the table.
+    pub table: String,
+    /// Key and value types of the stored table.
+    pub stored: String,
+    /// Key and value types that were requested.
+    pub requested: String,
+    /// Remedy.
+    pub advice: String,
 }

@@ -96,7 +96,7 @@
 //!         self.db
 //!             .run(async move |tx| {
 //!                 match tx.insert(&bank.paid, &request, &cents).await {
-//!                     Err(Error::KeyExists { .. }) => return Ok(false),
+//!                     Err(Error::KeyExists(_)) => return Ok(false),
 //!                     inserted => inserted?,
 //!                 }
 //!                 let more = |there: Option<u64>| Some(there.unwrap_or(0) + cents);

@@ -68,7 +68,7 @@
 //! // A write that would give two records one key of a unique index has no effect.
 //! let twin = User { email: "ada@example.org".to_owned(), city: "Wels".to_owned(), age: 1 };
 //! let refused = db.insert(&users, &4, &twin).await;
-//! assert!(matches!(refused, Err(Error::UniqueViolation { .. })));
+//! assert!(matches!(refused, Err(Error::UniqueViolation(_))));
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!

@@ -22,7 +22,7 @@
 //!             for seat in group {
 //!                 match tx.insert(seats, seat, "reserved").await {
 //!                     Ok(()) => {}
-//!                     Err(Error::KeyExists { .. }) => refused = true,
+//!                     Err(Error::KeyExists(_)) => refused = true,
 //!                     Err(error) => return Err(error),
 //!                 }
 //!             }

@@ -183,9 +183,11 @@ impl Database {
         let (listed, row) = self.list_index(table, row, code).await?;
         match row.stage {
             IndexStage::Building => match self.build_index(table, &listed, &row, watch).await {
-                Err(duplicate @ Error::Index(IndexError::DuplicateKey { .. })) => {
+                Err(Error::Index(duplicate))
+                    if matches!(*duplicate, IndexError::DuplicateKey { .. }) =>
+                {
                     self.remove_index(&row, changing).await?;
-                    return Err(duplicate);
+                    return Err(Error::Index(duplicate));
                 }
                 built => built?,
             },
@@ -342,7 +344,7 @@ fn check_definition(stored: &IndexDescription, wanted: &IndexDescription) -> Res
         return Ok(());
     }
     let (table, index) = (wanted.table.clone(), wanted.name.clone());
-    Err(Error::Index(IndexError::Mismatch { table, index, stored, requested }))
+    Err(IndexError::Mismatch { table, index, stored, requested }.into())
 }
 
 impl Transaction {
@@ -416,7 +418,7 @@ impl Transaction {
         let now = self.index_row(row.table_id, &row.name).await?;
         now.filter(|now| now.id == row.id && now.stage <= last).ok_or_else(|| {
             let (table, index) = (row.table.clone(), row.name.clone());
-            Error::Index(IndexError::NotFound { table, index })
+            Error::from(IndexError::NotFound { table, index })
         })
     }
 

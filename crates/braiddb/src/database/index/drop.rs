@@ -79,7 +79,7 @@ async fn drop_index(table: &Arc<Records>, table_name: String, name: String) -> R
     let (row, _) = commit_on_worker(async |tx| tx.index_row(table.id.0, &name).await).await?;
     match row {
         Some(row) => remove_index(table, &row).await,
-        None => Err(Error::Index(IndexError::NotFound { table: table_name, index: name })),
+        None => Err(IndexError::NotFound { table: table_name, index: name }.into()),
     }
 }
 
@@ -87,7 +87,7 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
     let row = IndexDescription { stage: IndexStage::Dropping, ..index.clone() };
     match commit_on_worker(async |tx| tx.put_row(&row).await).await {
         // The index was dropped before the database was opened, and its deletion has just finished.
-        Err(Error::Index(IndexError::NotFound { .. })) => return Ok(()),
+        Err(Error::Index(error)) if matches!(*error, IndexError::NotFound { .. }) => return Ok(()),
         put => _ = put?,
     }
     let worker = WorkerTransactions::current();
@@ -103,7 +103,7 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
     }
     // Every transaction that begins later sees that the index is not listed.
     match commit_on_worker(async |tx| tx.put_row(&row).await).await {
-        Err(Error::Index(IndexError::NotFound { .. })) => return Ok(()),
+        Err(Error::Index(error)) if matches!(*error, IndexError::NotFound { .. }) => return Ok(()),
         put => _ = put?,
     }
     if worker.wait_for_grace_period(true).await? {

@@ -135,7 +135,7 @@ impl IndexOptions {
     /// db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
     /// db.put(&names, &1, "ada").await?;
     /// let again = db.put(&names, &2, "ada").await;
-    /// assert!(matches!(again, Err(Error::UniqueViolation { .. })));
+    /// assert!(matches!(again, Err(Error::UniqueViolation(_))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     #[must_use]

@@ -47,7 +47,7 @@ impl InteractiveTransaction {
     /// let transaction = db.begin().await?;
     /// transaction.insert(&names, &1, "ada").await?;
     /// let again = transaction.insert(&names, &1, "bob").await;
-    /// assert!(matches!(again, Err(Error::KeyExists { .. })));
+    /// assert!(matches!(again, Err(Error::KeyExists(_))));
     /// transaction.commit().await?;
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
@@ -96,7 +96,7 @@ impl InteractiveTransaction {
     /// # let names: Table<u64, str> = db.create_table("names").await?;
     /// let transaction = db.begin().await?;
     /// let missing = transaction.update(&names, &1, "ada").await;
-    /// assert!(matches!(missing, Err(Error::KeyNotFound { .. })));
+    /// assert!(matches!(missing, Err(Error::KeyNotFound(_))));
     /// transaction.insert(&names, &1, "ada").await?;
     /// transaction.update(&names, &1, "grace").await?;
     /// transaction.commit().await?;

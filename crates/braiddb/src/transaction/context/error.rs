@@ -111,10 +111,12 @@ pub(crate) struct TooLong {
 }
 
 /// A table and a key that a write found or missed there.
-#[derive(Clone, Debug)]
-pub(crate) struct RecordKey {
-    pub(crate) table: String,
-    pub(crate) key: EncodedKey,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordKey {
+    /// Name of the table.
+    pub table: String,
+    /// The key.
+    pub key: EncodedKey,
 }
 
 impl RecordKey {
@@ -124,11 +126,14 @@ impl RecordKey {
 }
 
 /// A key of a unique index that a second record was about to get.
-#[derive(Clone, Debug)]
-pub(crate) struct UniqueViolation {
-    pub(crate) table: String,
-    pub(crate) index: String,
-    pub(crate) key: EncodedKey,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UniqueViolation {
+    /// Name of the table.
+    pub table: String,
+    /// Name of the index.
+    pub index: String,
+    /// The key in the index, encoded as a part of a tuple.
+    pub key: EncodedKey,
 }
 
 /// Failure of a secondary index. Nothing was written.

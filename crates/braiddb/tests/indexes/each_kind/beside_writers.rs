@@ -65,7 +65,7 @@ fn writers(
                 ));
                 match done {
                     Ok(_) => counts.0 += 1,
-                    Err(Error::Closed | Error::UniqueViolation { .. }) => counts.1 += 1,
+                    Err(Error::Closed | Error::UniqueViolation(_)) => counts.1 += 1,
                     Err(error) if error.is_retryable() => counts.1 += 1,
                     Err(other) => panic!("{other:?}"),
                 }
@@ -129,7 +129,11 @@ fn create_beside_writers(unique: bool, records: u64, creations: u32) {
                 }
                 block_on(db.drop_index(&table, "numbers")).unwrap();
             }
-            Err(Error::Index(IndexError::DuplicateKey { .. })) if unique => duplicates += 1,
+            Err(Error::Index(error))
+                if unique && matches!(*error, IndexError::DuplicateKey { .. }) =>
+            {
+                duplicates += 1
+            }
             Err(other) => panic!("{other:?}"),
         }
         assert!(block_on(db.indexes()).unwrap().is_empty());
@@ -179,7 +183,7 @@ fn reads_of_a_dropped_index_are_validated() {
             let by = index.clone();
             match db.run_blocking(async move |tx| scan(tx, &by, three, false).await) {
                 Ok(found) => assert_eq!(found, []),
-                Err(Error::Index(IndexError::NotFound { .. })) => break,
+                Err(Error::Index(error)) if matches!(*error, IndexError::NotFound { .. }) => break,
                 Err(error) => panic!("{error}"),
             }
         }

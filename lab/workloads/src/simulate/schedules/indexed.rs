@@ -139,8 +139,8 @@ async fn write(
             },
         };
         match written {
-            Ok(()) | Err(Error::KeyExists { .. } | Error::KeyNotFound { .. }) => {}
-            Err(Error::UniqueViolation { .. }) => {
+            Ok(()) | Err(Error::KeyExists(_) | Error::KeyNotFound(_)) => {}
+            Err(Error::UniqueViolation(_)) => {
                 let Some(halves) = halves.filter(|_| random.bool()) else { continue };
                 let owner = tx.get_by(halves, &(value / 2)).await?.map(|(owner, _)| owner);
                 if owner.is_none_or(|owner| owner == key) {
@@ -174,7 +174,8 @@ impl Clients {
         };
         match written {
             Ok(_) | Err(Failure::OnPurpose) => {}
-            Err(Failure::Engine(Error::Index(IndexError::NotFound { .. }))) => {}
+            Err(Failure::Engine(Error::Index(error)))
+                if matches!(*error, IndexError::NotFound { .. }) => {}
             // Another client creates or drops the index.
             Err(Failure::Engine(Error::Busy(BusyWith::TableChange { .. }))) if is_bulk => {}
             Err(failure) => self.excuse_failure("a write to a table with indexes", &failure),
@@ -205,7 +206,9 @@ impl Clients {
             },
         ));
         match compared {
-            Ok(_) | Err(Failure::Engine(Error::Index(IndexError::NotFound { .. }))) => {}
+            Ok(_) => {}
+            Err(Failure::Engine(Error::Index(error)))
+                if matches!(*error, IndexError::NotFound { .. }) => {}
             Err(failure) => self.excuse_failure("a read of an index", &failure),
         }
     }
@@ -265,12 +268,13 @@ impl Clients {
     }
 
     fn excuse_index(&self, what: &str, error: &Error) {
-        let excused = matches!(
-            error,
-            Error::Busy(BusyWith::TableChange { .. })
-                | Error::Index(IndexError::NotFound { .. })
-                | Error::Index(IndexError::DuplicateKey { .. })
-        );
+        let excused = match error {
+            Error::Busy(BusyWith::TableChange { .. }) => true,
+            Error::Index(error) => {
+                matches!(**error, IndexError::NotFound { .. } | IndexError::DuplicateKey { .. })
+            }
+            _ => false,
+        };
         if !excused {
             self.excuse(what, error);
         }
@@ -301,7 +305,9 @@ fn wait_for_changes(db: &Database, table: &Records) -> Result<(), Error> {
     let (workers, mut undisturbed) = (db.stats().workers.len(), 0);
     while undisturbed < 2 * workers {
         undisturbed = match pollster(db.drop_index(table, "never created")) {
-            Err(Error::Index(IndexError::NotFound { .. })) => undisturbed + 1,
+            Err(Error::Index(error)) if matches!(*error, IndexError::NotFound { .. }) => {
+                undisturbed + 1
+            }
             Err(Error::Busy(BusyWith::TableChange { .. })) => {
                 pause(100);
                 0
@@ -316,7 +322,7 @@ fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option
     let (name, unique) = INDEXES[number];
     let index = match pollster(attach(db, table, number)) {
         Ok(index) => index,
-        Err(Error::Index(IndexError::DuplicateKey { .. })) if unique => {
+        Err(Error::Index(error)) if unique && matches!(*error, IndexError::DuplicateKey { .. }) => {
             let refused = || format!("index {name} is refused for no duplicate");
             return Ok((!pollster(duplicate(db, table))?).then(refused));
         }

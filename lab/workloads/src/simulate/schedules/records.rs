@@ -242,7 +242,7 @@ impl Clients {
                 }
                 match tx.insert(&table, &key, &key).await {
                     Ok(()) => Ok(true),
-                    Err(Error::KeyExists { .. }) => Ok(false),
+                    Err(Error::KeyExists(_)) => Ok(false),
                     Err(error) => Err(error),
                 }
             })

@@ -173,7 +173,7 @@ impl Tables {
                 let end_times = i64::from(forwarding.end_time);
                 Ok(Some(Sums { forwardings: 1, end_times, ..Sums::default() }))
             }
-            Err(Failure::KeyExists { .. }) => Ok(None),
+            Err(Failure::KeyExists(_)) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
