@@ -54,6 +54,8 @@ impl MetricsRecorder<'_> {
             bulk_operations,
             bulk_records,
             bulk_leaves_swept,
+            snapshots_open,
+            checkpoint_bytes,
             destructor_panics,
             workers,
             suspensions,
@@ -92,6 +94,10 @@ impl MetricsRecorder<'_> {
         self.count("braid_bulk_records_total", help, *bulk_records);
         let help = "Leaves visited to clean up after bulk operations.";
         self.count("braid_bulk_leaves_swept_total", help, *bulk_leaves_swept);
+        let help = "Open snapshots.";
+        self.measure("braid_snapshots_open", Unit::Count, help, *snapshots_open as f64);
+        let help = "Size of the newest checkpoint's file.";
+        self.measure("braid_checkpoint_bytes", Unit::Bytes, help, *checkpoint_bytes as f64);
         let help = "Panics in destructors of callers' values.";
         self.count("braid_destructor_panics_total", help, *destructor_panics);
         for (number, worker) in workers.iter().enumerate() {
@@ -200,7 +206,7 @@ impl MetricsRecorder<'_> {
     }
 
     fn positions(&self, lsn: &LogPositions) {
-        let LogPositions { tail, buffered, checkpoint, durable } = *lsn;
+        let LogPositions { tail, buffered, checkpoint, durable, kept } = *lsn;
         describe_gauge!("braid_log_position_bytes", Unit::Bytes, "Positions in the log.");
         for (position, value) in [
             ("tail", tail),
@@ -208,6 +214,7 @@ impl MetricsRecorder<'_> {
             ("checkpoint", checkpoint),
             // Without a log, no LSN becomes durable.
             ("durable", durable.min(tail)),
+            ("kept", kept),
         ] {
             self.measure_by("braid_log_position_bytes", "position", position, value);
         }
@@ -301,6 +308,7 @@ impl MetricsRecorder<'_> {
             written,
             writes,
             zone_bytes,
+            file_bytes,
         } = *pages;
         let help = "Page size of paged tables.";
         self.measure("braid_page_bytes", Unit::Bytes, help, page_bytes as f64);
@@ -322,6 +330,8 @@ impl MetricsRecorder<'_> {
         self.count("braid_page_writes_total", "Write operations for pages.", writes);
         let help = "Disk space of page images.";
         self.measure("braid_page_zone_bytes", Unit::Bytes, help, zone_bytes as f64);
+        let help = "Disk space of the files of page images, with free places.";
+        self.measure("braid_page_file_bytes", Unit::Bytes, help, file_bytes as f64);
     }
 
     fn database(&self) -> Label {

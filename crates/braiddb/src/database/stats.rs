@@ -54,6 +54,10 @@ pub struct Stats {
     pub bulk_records: u64,
     /// Leaves visited to clean up after bulk operations.
     pub bulk_leaves_swept: u64,
+    /// Open snapshots. Each keeps versions that it may read, in memory and in the log.
+    pub snapshots_open: u64,
+    /// Bytes of the newest checkpoint's file.
+    pub checkpoint_bytes: u64,
     /// Panics in destructors of callers' values on workers that changed no result. Each one is
     /// logged through `tracing`.
     pub destructor_panics: u64,
@@ -165,6 +169,8 @@ pub struct LogPositions {
     pub checkpoint: u64,
     /// The end of the log that is on disk; [`u64::MAX`] without a log.
     pub durable: u64,
+    /// The lowest position that a change feed or a change slot keeps; `tail` if none keeps any.
+    pub kept: u64,
 }
 
 /// Memory use in bytes, by kind.
@@ -229,6 +235,8 @@ pub struct PageStats {
     /// Disk space of page images in bytes: of pages not in memory or unchanged in memory, and of
     /// images referenced by the newest checkpoint.
     pub zone_bytes: u64,
+    /// Disk space of the files of page images in bytes, with free places for further images.
+    pub file_bytes: u64,
 }
 
 /// The approximate size of a table, without visiting its records.
@@ -281,15 +289,19 @@ impl Database {
         let mut stats = Stats::default();
         engine.counters.iter().for_each(|counters| stats.add_transactions(counters));
         self.shared.executor.counters().iter().for_each(|counters| stats.add_scheduler(counters));
+        let tail = engine.log.tail();
         stats.lsn = LogPositions {
-            tail: engine.log.tail().0,
+            tail: tail.0,
             buffered: engine.log.buffered().0,
             checkpoint: engine.checkpoints.newest().0,
             durable: engine.log.readable_until().0,
+            kept: engine.log.kept_from(tail).0,
         };
         stats.log = engine.log.stats();
         stats.memory = memory(engine);
         stats.removals_under_way = engine.removals.count();
+        stats.snapshots_open = engine.snapshots_open();
+        stats.checkpoint_bytes = engine.checkpoints.newest_bytes();
         let pages = engine.page_stats();
         stats.pages = PageStats {
             page_bytes: pages.page_bytes,
@@ -304,6 +316,7 @@ impl Database {
             written: pages.written,
             writes: pages.writes,
             zone_bytes: pages.zone_bytes,
+            file_bytes: pages.file_bytes,
         };
         stats.recovery = self.shared.recovery;
         stats

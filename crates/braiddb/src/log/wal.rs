@@ -382,6 +382,11 @@ impl Log {
         disk.segments.release();
     }
 
+    /// Returns the lowest position that change feeds and slots keep; `tail` if none keeps any.
+    pub(crate) fn kept_from(&self, tail: Lsn) -> Lsn {
+        self.disk.as_ref().map_or(tail, |disk| disk.segments.retention.oldest(tail).min(tail))
+    }
+
     /// Returns the counters since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
         #[cfg(feature = "experiment")]

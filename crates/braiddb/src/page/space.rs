@@ -92,8 +92,9 @@ pub(crate) struct PageSpaceStats {
     /// Number of images written, and number of write operations.
     pub(crate) written: u64,
     pub(crate) writes: u64,
-    /// Bytes of pages on disk.
+    /// Bytes of pages on disk, and of the disk blocks of their files.
     pub(crate) zone_bytes: u64,
+    pub(crate) file_bytes: u64,
 }
 
 impl PageSpace {
@@ -244,6 +245,7 @@ impl PageSpace {
         }
         // Relaxed: statistics.
         let counted = |counter: &statistic::AtomicU64| counter.load(statistic::Ordering::Relaxed);
+        let (zone_bytes, file_bytes) = self.zones.as_ref().map_or((0, 0), |zones| zones.bytes());
         PageSpaceStats {
             page_bytes: self.page_bytes() as u64,
             frames: self.frame_pool.with_memory().1,
@@ -256,7 +258,8 @@ impl PageSpace {
             inner_evicted: counted(&self.counters.inner_evicted),
             written: counted(&self.counters.written),
             writes: counted(&self.counters.writes),
-            zone_bytes: self.zones.as_ref().map_or(0, |zones| zones.bytes()),
+            zone_bytes,
+            file_bytes,
         }
     }
 

@@ -143,10 +143,12 @@ impl Zones {
         self.slot_bytes
     }
 
-    /// Returns the bytes of all places that are taken.
-    pub(in crate::page) fn bytes(&self) -> u64 {
-        let taken: u64 = self.state.lock().iter().map(|zone| SLOTS - zone.places.free()).sum();
-        taken * self.slot_bytes as u64
+    /// Returns the bytes of all places that are taken, and of all places with disk blocks.
+    pub(in crate::page) fn bytes(&self) -> (u64, u64) {
+        let zones = self.state.lock();
+        let sum = |places: fn(&Places) -> u64| zones.iter().map(|zone| places(&zone.places)).sum();
+        let (taken, free): (u64, u64) = (sum(|places| SLOTS - places.free()), sum(Places::backed));
+        (taken * self.slot_bytes as u64, (taken + free) * self.slot_bytes as u64)
     }
 
     fn locate(&self, slot: u64) -> (Arc<File>, u64) {

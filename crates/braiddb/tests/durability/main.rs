@@ -10,6 +10,7 @@ mod cold_scans;
 mod common;
 mod compaction;
 mod damage;
+mod disk_statistics;
 mod eviction;
 #[path = "../common/expiring.rs"]
 #[allow(dead_code, reason = "a table of another type is made here")]

@@ -66,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
     frame.render_widget(Line::from("q quit   p pause").dim(), keys);
     let Some(stats) = &view.stats else { return };
     let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
-    let heights = [Constraint::Length(10), Constraint::Length(9), Constraint::Min(3)];
+    let heights = [Constraint::Length(10), Constraint::Length(12), Constraint::Min(3)];
     let [top, centre, bottom] = Layout::vertical(heights).areas(middle);
     let [left, right] = Layout::horizontal(halves).areas(top);
     figures(frame, left, "transactions", transactions(stats, &view.rates));
@@ -122,12 +122,17 @@ fn log(stats: &Stats, rates: &Rates) -> Figures {
         u64::MAX => "nothing is logged".to_owned(),
         durable => bytes(stats.lsn.tail.saturating_sub(durable)),
     };
+
     vec![
         figure("written a second", bytes(rates.written_bytes as u64)),
         figure("flushes a second", count(rates.flushes)),
         figure("not yet durable", waiting),
         figure("since the checkpoint", bytes(stats.lsn.tail.saturating_sub(stats.lsn.checkpoint))),
-        figure("segments on disk", bytes(stats.log.disk_bytes)),
+        figure("kept for change feeds", bytes(stats.lsn.tail.saturating_sub(stats.lsn.kept))),
+        figure("snapshots open", count(stats.snapshots_open as f64)),
+        figure("files of the log", bytes(stats.log.disk_bytes)),
+        figure("file of the checkpoint", bytes(stats.checkpoint_bytes)),
+        figure("disk reserve", bytes(stats.log.reserve_bytes)),
         figure("commits refused, disk full", count(stats.log.extensions_refused as f64)),
     ]
 }
@@ -150,7 +155,8 @@ fn memory(stats: &Stats, rates: &Rates) -> Figures {
         figure("indexes", bytes(index)),
         figure("evicted a second", count(rates.evicted)),
         figure("pages, dirty, orphaned", pages),
-        figure("pages on disk", bytes(stats.pages.zone_bytes)),
+        figure("page images on disk", bytes(stats.pages.zone_bytes)),
+        figure("files of pages", bytes(stats.pages.file_bytes)),
         figure(
             "pages loaded, written a second",
             format!("{}, {}", count(rates.page_faults), count(rates.pages_written)),

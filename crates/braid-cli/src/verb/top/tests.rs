@@ -21,12 +21,15 @@ fn stats(committed: u64) -> Stats {
             {"hot": 0, "cold": 0, "width": 32, "finished": committed / 2},
         ],
         "suspensions": {"memory": committed * 3, "commit": committed, "storage": 10},
-        "lsn": {"tail": 3_u64 << 30, "buffered": 3_u64 << 30, "checkpoint": 2_u64 << 30, "durable": (3_u64 << 30) - 4096},
-        "log": {"flushes": committed / 100, "bytes_written": committed * 100, "disk_bytes": 5_u64 << 30},
+        "lsn": {"tail": 3_u64 << 30, "buffered": 3_u64 << 30, "checkpoint": 2_u64 << 30, "durable": (3_u64 << 30) - 4096,
+                "kept": 1_u64 << 30},
+        "snapshots_open": 2, "checkpoint_bytes": 3_u64 << 20,
+        "log": {"flushes": committed / 100, "bytes_written": committed * 100, "disk_bytes": 5_u64 << 30,
+                "reserve_bytes": 4_u64 << 20},
         "memory": {"versions": 300_u64 << 20, "index_nodes": 60_u64 << 20, "keys": 4_u64 << 20, "budget": 1_u64 << 30,
                    "resident": 700_u64 << 20},
         "pages": {"frames": 4096, "resident": 1000, "dirty": 5, "orphaned": 2, "faults": 7,
-                  "zone_bytes": 8_u64 << 20},
+                  "zone_bytes": 8_u64 << 20, "file_bytes": 9_u64 << 20},
         "of a later version": 1,
     });
     serde_json::from_value(json).unwrap()
@@ -49,7 +52,7 @@ fn drawn(view: &View, width: u16, height: u16) -> Vec<String> {
 
 #[test]
 fn the_screen_shows_rates_and_figures() {
-    let shown = drawn(&view("stats.json", Duration::from_secs(2)), 80, 26);
+    let shown = drawn(&view("stats.json", Duration::from_secs(2)), 80, 29);
     let expected = "
 braid top  stats.json
 ┌ transactions ────────────────────────┐┌ suspensions a second ────────────────┐
@@ -67,9 +70,12 @@ braid top  stats.json
 │flushes a second                  1500││versions                       300 MiB│
 │not yet durable                4.0 KiB││indexes                       64.0 MiB│
 │since the checkpoint           1.0 GiB││evicted a second                     0│
-│segments on disk               5.0 GiB││pages, dirty, orphaned      1000, 5, 2│
-│commits refused, disk full           0││pages on disk                  8.0 MiB│
-│                                      ││pages loaded, written a second    0, 0│
+│kept for change feeds          2.0 GiB││pages, dirty, orphaned      1000, 5, 2│
+│snapshots open                       2││page images on disk            8.0 MiB│
+│files of the log               5.0 GiB││files of pages                 9.0 MiB│
+│file of the checkpoint         3.0 MiB││pages loaded, written a second    0, 0│
+│disk reserve                   4.0 MiB││                                      │
+│commits refused, disk full           0││                                      │
 └──────────────────────────────────────┘└──────────────────────────────────────┘
 ┌ 2 workers ───────────────────────────────────────────────────────────────────┐
 │worker    width     hot       cold      parked   foreign   tasks/s   longest  │

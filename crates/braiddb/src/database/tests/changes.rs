@@ -27,7 +27,7 @@ fn a_snapshot_is_over_with_its_last_piece() {
         block_on(db.put(&table, &1, &1)).unwrap();
         let mut changes = db.changes(ChangesFrom::Snapshot);
         assert!(next(&mut changes).token.is_some());
-        while db.shared.engine.snapshots_open() {
+        while db.shared.engine.has_snapshots() {
             std::thread::yield_now();
         }
     });

@@ -106,7 +106,7 @@ pub(super) async fn compact(
             nothing_gained: compacted.gained < MAX_SEGMENTS_GAINED * files.segment_bytes(),
         });
         let victims = plan::victims(&candidates, files.segment_bytes(), &written.live, scarce);
-        let gives_up = !waits_for_snapshots && engine.snapshots_open();
+        let gives_up = !waits_for_snapshots && engine.has_snapshots();
         if victims.is_empty() || engine.checkpoints.stopping() || gives_up {
             break;
         }

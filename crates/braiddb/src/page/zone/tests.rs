@@ -42,13 +42,13 @@ fn places_are_one_holders_each() {
             }
         }
         runs.clear();
-        assert_eq!(zones.bytes(), kept.len() as u64 * 4096);
+        assert_eq!(zones.bytes().0, kept.len() as u64 * 4096);
         let zones_made = zones.state.lock().len() as u64;
         assert!(zones_made * SLOTS < 4 * kept.len() as u64 + 2 * SLOTS, "{zones_made}");
         for slot in std::mem::take(&mut kept) {
             zones.free(slot);
         }
-        assert_eq!(zones.bytes(), 0);
+        assert_eq!(zones.bytes().0, 0);
         zones.remove();
         assert!(!log.files().unwrap().list().unwrap().iter().any(|name| is_zone(name)));
     });

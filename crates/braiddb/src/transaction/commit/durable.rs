@@ -96,7 +96,7 @@ impl WorkerTransactions {
             if let Some(error) = engine.log.poisoned() {
                 return Err(OperationError::Log(error));
             }
-            if engine.checkpoints.stopping() || !waits_for_snapshots && engine.snapshots_open() {
+            if engine.checkpoints.stopping() || !waits_for_snapshots && engine.has_snapshots() {
                 return Ok(false);
             }
             if engine.log.tail() == now {
@@ -163,7 +163,7 @@ impl WorkerTransactions {
         }
         let engine = self.engine();
         let look = engine.checkpoints.stopping() || engine.log.poisoned().is_some();
-        let (tail, snapshots) = (engine.log.tail(), engine.snapshots_open());
+        let (tail, snapshots) = (engine.log.tail(), engine.has_snapshots());
         let oldest = engine.horizon.oldest(tail);
         let is_over = |waiting: &mut GracePeriodWaiter| {
             // If the tail has not moved since then, another empty block is needed.

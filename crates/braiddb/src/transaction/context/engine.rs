@@ -270,9 +270,14 @@ impl Engine {
     }
 
     /// Returns whether snapshots are open; these may be held for any time.
-    pub(crate) fn snapshots_open(&self) -> bool {
+    pub(crate) fn has_snapshots(&self) -> bool {
+        self.snapshots_open() > 0
+    }
+
+    /// Returns the number of open snapshots.
+    pub(crate) fn snapshots_open(&self) -> u64 {
         // Relaxed: as above.
-        self.snapshots.load(Ordering::Relaxed) > 0
+        self.snapshots.load(Ordering::Relaxed).into()
     }
 
     /// Returns true if the serial safety net certifies transactions.
