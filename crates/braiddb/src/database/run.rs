@@ -14,7 +14,7 @@ use super::retry::{Retries, RetryCause};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use super::transaction_builder::{
-    Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
+    Ending, Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
 };
 use super::workers::{NeedsWorkers, send};
 use crate::log::Lsn;
@@ -24,7 +24,9 @@ use crate::sched::{
     drop_contained, outlined,
 };
 use crate::sync::oneshot;
-use crate::transaction::{AbortCause, ActiveTransaction, NextAttempt, WorkerTransactions};
+use crate::transaction::{
+    AbortCause, ActiveTransaction, NextAttempt, OperationError, WorkerTransactions,
+};
 
 impl Database {
     /// Runs `body` as a transaction and commits it.
@@ -404,15 +406,19 @@ pub(super) async fn attempts<T, E>(
             }
             Ok(value) => {
                 let value = Contained::new(value);
-                let committed = match core.commit_at_once() {
-                    Ok(lsn) => Ok(lsn),
-                    Err(unfinished) => outlined(pin!(unfinished.complete())).await,
+                let durable = |lsn| (lsn, Lsn::ZERO);
+                let committed = match options.ending {
+                    Ending::Durable => match core.commit_at_once() {
+                        Ok(lsn) => Ok(durable(lsn)),
+                        Err(unfinished) => outlined(pin!(unfinished.complete())).await.map(durable),
+                    },
+                    ending => outlined(pin!(end_early(core, ending))).await,
                 };
                 match committed {
-                    Ok(Lsn(commit_lsn)) => {
+                    Ok((Lsn(commit_lsn), Lsn(depends_on))) => {
                         sched::hold_after_failure().await;
                         let value = value.into_inner();
-                        return Ok(Outcome { value, attempts: attempt, commit_lsn });
+                        return Ok(Outcome { value, attempts: attempt, commit_lsn, depends_on });
                     }
                     Err(error) => error,
                 }
@@ -435,6 +441,20 @@ pub(super) async fn attempts<T, E>(
         begun = next.begin(mode);
     };
     Err(fail(&worker, core, depends_on, failed).await)
+}
+
+/// Ends a transaction whose result need not wait for the log. Returns its commit LSN, or its begin
+/// stamp if it did not commit writes, and the newest commit that its result depends on.
+async fn end_early(core: ActiveTransaction, ending: Ending) -> Result<(Lsn, Lsn), OperationError> {
+    match ending {
+        Ending::Abort => {
+            let lsns = (core.begin(), core.depends_on());
+            core.end_execution();
+            core.abort().await;
+            Ok(lsns)
+        }
+        Ending::Durable | Ending::Visible => core.commit_visibly().await,
+    }
 }
 
 /// Aborts the last attempt, if it is open, and returns the failure as [`once_durable`] does.
