@@ -406,16 +406,15 @@ pub(super) async fn attempts<T, E>(
             }
             Ok(value) => {
                 let value = Contained::new(value);
-                let durable = |lsn| (lsn, Lsn::ZERO);
                 let committed = match options.ending {
                     Ending::Durable => match core.commit_at_once() {
-                        Ok(lsn) => Ok(durable(lsn)),
-                        Err(unfinished) => outlined(pin!(unfinished.complete())).await.map(durable),
+                        Ok(lsn) => Ok(lsn.into()),
+                        Err(rest) => outlined(pin!(rest.complete())).await.map(EndLsns::from),
                     },
                     ending => outlined(pin!(end_early(core, ending))).await,
                 };
                 match committed {
-                    Ok((Lsn(commit_lsn), Lsn(depends_on))) => {
+                    Ok(EndLsns { lsn: Lsn(commit_lsn), depends_on: Lsn(depends_on) }) => {
                         sched::hold_after_failure().await;
                         let value = value.into_inner();
                         return Ok(Outcome { value, attempts: attempt, commit_lsn, depends_on });
@@ -443,18 +442,30 @@ pub(super) async fn attempts<T, E>(
     Err(fail(&worker, core, depends_on, failed).await)
 }
 
-/// Ends a transaction whose result need not wait for the log. Returns its commit LSN, or its begin
-/// stamp if it did not commit writes, and the newest commit that its result depends on.
-async fn end_early(core: ActiveTransaction, ending: Ending) -> Result<(Lsn, Lsn), OperationError> {
-    match ending {
-        Ending::Abort => {
-            let lsns = (core.begin(), core.depends_on());
-            core.end_execution();
-            core.abort().await;
-            Ok(lsns)
-        }
-        Ending::Durable | Ending::Visible => core.commit_visibly().await,
+/// Where a transaction ended.
+struct EndLsns {
+    /// The commit LSN, or the begin stamp if it committed no writes.
+    lsn: Lsn,
+    /// The newest commit that its result depends on, if that may not be durable.
+    depends_on: Lsn,
+}
+
+impl From<Lsn> for EndLsns {
+    fn from(lsn: Lsn) -> Self {
+        Self { lsn, depends_on: Lsn::ZERO }
     }
+}
+
+/// Ends a transaction whose result need not wait for the log.
+async fn end_early(core: ActiveTransaction, ending: Ending) -> Result<EndLsns, OperationError> {
+    if ending == Ending::Abort {
+        let (lsn, depends_on) = (core.begin(), core.depends_on());
+        core.end_execution();
+        core.abort().await;
+        return Ok(EndLsns { lsn, depends_on });
+    }
+    let (lsn, depends_on) = core.commit_visibly().await?;
+    Ok(EndLsns { lsn, depends_on })
 }
 
 /// Aborts the last attempt, if it is open, and returns the failure as [`once_durable`] does.
