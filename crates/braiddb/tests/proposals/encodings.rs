@@ -33,7 +33,7 @@ impl Read for KeySet {
     fn read(&self) {
         let items = self.points().count() + self.ranges().count();
         assert_eq!(self.is_empty(), items == 0);
-        assert_eq!(format!("{self:?}").is_empty(), false);
+        assert!(!format!("{self:?}").is_empty());
     }
 }
 
