@@ -140,7 +140,7 @@ fn value(random: &mut fastrand::Rng) -> Vec<u8> {
     value
 }
 
-/// What a transaction learns: the beginning and the checksum of each result.
+/// The results of a transaction's operations: the beginning and the checksum of each result.
 #[derive(Default)]
 struct Learned(Vec<String>);
 

@@ -24,8 +24,8 @@ use crate::transaction::Isolation;
 pub struct Proposal<T> {
     /// The value that the closure returned.
     pub value: T,
-    /// Everything that the closure read, except the records that it wrote. The transaction is still
-    /// valid as long as nobody else writes these keys or those of [`RowWrites::keys`].
+    /// Everything that the closure read, except the records that it wrote. The transaction is
+    /// valid until another one writes one of these keys or of those in [`RowWrites::keys`].
     pub reads: KeySet,
     /// Everything that the closure wrote.
     pub writes: RowWrites,
@@ -57,14 +57,14 @@ impl Database {
     /// service can also show the effects of a transaction before it runs it.
     ///
     /// - **Isolation**: reads are always tracked, as under
-    ///   [`Isolation::Serializable`](crate::Isolation). A record whose write succeeded is not in
-    ///   [`Proposal::reads`], although the write may reveal whether it existed. Treat the written
-    ///   keys as read. [`Transaction::get_part`] counts as a read of the whole record.
+    ///   [`Isolation::Serializable`](crate::Isolation). [`Proposal::reads`] does not contain a
+    ///   record because a write of it succeeded, although that may reveal whether it existed. Treat
+    ///   the written keys as read. [`Transaction::get_part`] counts as a read of the whole record.
     /// - **Durability**: the result is returned without waiting for the log.
     ///   [`Proposal::ticket`] waits for what it depends on. Errors wait, as those of
     ///   [`Database::run`].
-    /// - **Other transactions**: the closure holds the records that it writes until it ends. A
-    ///   transaction that writes the same record meets a conflict meanwhile and runs again.
+    /// - **Other transactions**: the closure holds the records that it writes until it ends. Until
+    ///   then, a transaction that writes the same record meets a conflict and runs again.
     /// - **Not possible** are: creating, changing, renaming and dropping tables and indexes, opening
     ///   a table whose value type has changed, and writes to staged tables.
     ///
@@ -99,7 +99,7 @@ impl Database {
     /// # Errors
     /// - The error of `body`, and those of [`Database::run`] except [`Error::CommitUnknown`].
     /// - [`Misuse::NotExecutable`](crate::Misuse) if `body` did something listed above.
-    /// - [`Error::Busy`] if a table that `body` used was renamed or dropped meanwhile.
+    /// - [`Error::Busy`] if a table that `body` used was renamed or dropped at the same time.
     pub fn execute<T, F>(
         &self,
         body: F,
@@ -232,7 +232,7 @@ impl Transaction {
         for (id, (table, index)) in &named {
             self.check_name_of(*id, table, index.as_deref()).await?;
         }
-        // What the checks above have met, and the time, which they do not use.
+        // The checks above may have met conflicts.
         engine_call(|| self.core().check_executed())?;
         let time_ms = self.core().used_time().unwrap_or(0);
         Ok(engine_call(|| (reads.build(), writes.build(time_ms))))

@@ -84,7 +84,7 @@ fn a_failed_log_fails_open_tickets() {
         assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
         assert!(!lost.is_durable() && before.is_durable());
         block_on(before.durable()).unwrap();
-        // What was read may be lost too, so an execution depends on it.
+        // An execution depends on what it read, which may be lost too.
         let used = table.clone();
         let execution = block_on(db.execute(async move |tx| tx.get(&used, &1).await));
         if let Ok(proposal) = execution {
