@@ -8,6 +8,7 @@ pub(super) mod contents;
 mod create;
 pub(super) mod expiry;
 pub(super) mod guest;
+pub(super) mod guest_write;
 pub(super) mod index;
 mod large;
 mod large_write;
