@@ -85,6 +85,7 @@ pub enum Bug {
     ChainLookedUpAfterValidation,
     ValidatedWithoutFence,
     CommitLsnClearedEarly,
+    GuestPlacesVisitedEarly,
     OrphanAfterPlace,
     ChangeFreedAtOnce,
     ChangePushedWithoutLatch,

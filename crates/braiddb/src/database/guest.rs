@@ -1,5 +1,7 @@
-//! Reads on the caller's thread. A read of one record or of a short range that needs no wait is
-//! completed in the first poll of its future, without a message to a worker, a wake-up or a system call.
+//! Reads and writes on the caller's thread. A read of one record or of a short range that needs no
+//! wait is completed in the first poll of its future, without a message to a worker, a wake-up or a
+//! system call. So is a write of one record, unless its result must wait for the log. At times a
+//! write wakes a worker for the garbage and the log.
 //!
 //! A worker takes over if the guest would have to wait (`transaction/operations/guest.rs`), if the
 //! caller is a worker itself, and while a subscriber records the spans of transactions. A database
@@ -10,20 +12,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::error::{Error, Result};
-use super::handle::Database;
+use super::handle::{Database, Shared};
 use super::span::TransactionSpan;
+use super::write::EncodedWrite;
 use crate::record::Records;
 use crate::sched::{contain, on_worker, refusing_waits};
 use crate::sync::takes_part;
-use crate::transaction::{AbortCause, Direction, Guest, GuestRead, ScanBounds};
+use crate::transaction::{AbortCause, Direction, Guest, GuestRead, GuestWrite, ScanBounds};
 
-/// Number of reads on a thread after which one lets other tasks of its executor run. Futures that are
-/// always ready would otherwise keep them waiting.
-const READS_PER_PAUSE: u32 = 128;
+/// Number of operations on a thread after which one lets other tasks of its executor run. Futures
+/// that are always ready would otherwise keep them waiting.
+const OPERATIONS_PER_PAUSE: u32 = 128;
 
 thread_local! {
-    /// Reads of guests on this thread, in all databases.
-    static READS: Cell<u32> = const { Cell::new(0) };
+    /// Operations of guests on this thread, in all databases.
+    static OPERATIONS: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Database {
@@ -56,6 +59,25 @@ impl Database {
             let found = self.engine_part(|| guest.scan(table, bounds, direction, limit))??;
             Some(user_part(|| found.iter().map(|(key, value)| decode(key, value)).collect()))
         })
+    }
+
+    /// Writes a record on this thread. `None` if a worker must run the transaction.
+    pub(super) async fn write_as_guest(&self, write: &EncodedWrite) -> Option<bool> {
+        let Shared { engine, workers, guests, .. } = &*self.shared;
+        if !guests.are_admitted() {
+            return None;
+        }
+        pause_if_due().await;
+        if TransactionSpan::may_be_wanted() || !workers.admit_guest_writes() {
+            return None;
+        }
+        let GuestWrite { result, must_ring } = write.run_as_guest(guests)?;
+        if must_ring {
+            workers.ring();
+        }
+        let written = result.inspect_err(|panic| workers.fail_on_caller(panic)).ok()?;
+        // After a failure, nothing is acknowledged.
+        written.filter(|_| !engine.failure.has_begun())
     }
 
     /// Makes this thread a guest while it calls `read`.
@@ -93,23 +115,23 @@ fn user_part<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
     contain(|| refusing_waits(code)).unwrap_or_else(|panic| Err(Error::Panicked(panic.message)))
 }
 
-/// Lets other tasks of the executor run first, once in a number of reads.
+/// Lets other tasks of the executor run first, once in a number of operations.
 async fn pause_if_due() {
     if is_pause_due() {
         Pause { has_paused: false }.await;
     }
 }
 
-/// Counts a read on this thread. Returns whether it must first let other tasks run.
+/// Counts an operation on this thread. Returns whether it must first let other tasks run.
 fn is_pause_due() -> bool {
     if on_worker() || takes_part() {
         // A worker shares its time itself. A schedule must be repeatable, and switches threads
         // anyway.
         return false;
     }
-    let reads = READS.get().wrapping_add(1);
-    READS.set(reads);
-    reads.is_multiple_of(READS_PER_PAUSE)
+    let operations = OPERATIONS.get().wrapping_add(1);
+    OPERATIONS.set(operations);
+    operations.is_multiple_of(OPERATIONS_PER_PAUSE)
 }
 
 /// Returns to the caller's executor once, to be polled again immediately.

@@ -11,7 +11,7 @@ use super::recovery::Recovery;
 use super::socket::Socket;
 use super::workers::{Workers, ended};
 use crate::sched::{self, Executor};
-use crate::transaction::Engine;
+use crate::transaction::{Engine, GuestWriters};
 
 /// An open database. Handles are cheap to clone and work from any thread.
 ///
@@ -55,6 +55,7 @@ pub struct Database {
 pub(super) struct Shared {
     pub(in crate::database) executor: Executor,
     pub(in crate::database) workers: Workers,
+    pub(in crate::database) guests: Arc<GuestWriters>,
     pub(in crate::database) engine: Arc<Engine>,
     pub(in crate::database) slots: Arc<Slots>,
     pub(in crate::database) recovery: Recovery,
@@ -140,6 +141,8 @@ impl Database {
     /// - [`Misuse::WouldBlock`](crate::Misuse) if a transaction calls it.
     pub fn close(&self) -> Result<()> {
         refuse_on_worker()?;
+        // Before the workers stop, which flush what guests have logged.
+        self.shared.guests.close();
         self.shared.engine.checkpoints.stop();
         self.shared.engine.watch.end();
         self.shared.socket.0.close();

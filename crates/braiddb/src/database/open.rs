@@ -25,7 +25,9 @@ use crate::sched::Policy;
 use crate::sched::Width;
 use crate::sched::{self, Executor, ExecutorOptions, Job, WorkersEnd};
 use crate::sync::clock;
-use crate::transaction::{Durability, Engine, EngineOptions, Housekeeping, WorkerDriver};
+use crate::transaction::{
+    Durability, Engine, EngineOptions, GuestWriters, Housekeeping, WorkerDriver,
+};
 use crate::version::MAX_VALUE_BYTES;
 
 /// The width of a worker on a simulated disk, which must not depend on time.
@@ -274,6 +276,8 @@ impl Database {
         let for_device = disk.clone();
         let (at_end, socket) = (engine.clone(), Arc::new(Socket::default()));
         let socket_at_end = socket.clone();
+        let guests = Arc::new(GuestWriters::new(engine.clone()));
+        let guests_of_drivers = guests.clone();
         let executor = Executor::start(
             scheduling,
             engine.failure.clone(),
@@ -281,7 +285,9 @@ impl Database {
                 Some(disk) => Ok(disk.device()),
                 None => io::open_device(device),
             },
-            move |number, handles| WorkerDriver::new(for_drivers.clone(), number, handles),
+            move |number, handles| {
+                WorkerDriver::new(for_drivers.clone(), number, handles, guests_of_drivers.clone())
+            },
             move |end| {
                 at_end.watch.end();
                 if end == WorkersEnd::Left {
@@ -301,7 +307,7 @@ impl Database {
         }
         let workers = Workers::new(executor.jobs().clone());
         let (slots, socket) = (Arc::default(), OwnedSocket(socket));
-        let shared = Shared { executor, workers, engine, slots, recovery, socket };
+        let shared = Shared { executor, workers, guests, engine, slots, recovery, socket };
         Ok(Self { shared: Arc::new(shared) })
     }
 }

@@ -185,7 +185,10 @@ impl Database {
         async move { write.await.map(drop) }
     }
 
-    /// Inserts a record or replaces its value, in a separate transaction.
+    /// Inserts a record or replaces its value, in a separate transaction. Like [`Database::insert`],
+    /// [`Database::update`] and [`Database::delete`], it writes on the thread that polls the future, if
+    /// the result need not wait for the log ([`Durability`](crate::Durability)), and nothing else is
+    /// waited for. Otherwise a worker writes.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -394,6 +397,9 @@ impl Database {
         let db = self.clone();
         async move {
             let write = write?;
+            if let Some(written) = db.write_as_guest(&write).await {
+                return Ok(written);
+            }
             db.run(async move |tx| write.run(tx).await).await
         }
     }

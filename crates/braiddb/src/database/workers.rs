@@ -70,6 +70,16 @@ impl Workers {
         self.0.admits_guests()
     }
 
+    /// Returns whether the calling thread may write itself instead of sending a job.
+    pub(super) fn admit_guest_writes(&self) -> bool {
+        self.0.admits_guest_writes()
+    }
+
+    /// Makes a worker take a turn soon.
+    pub(super) fn ring(&self) {
+        self.0.ring();
+    }
+
     /// Stops the workers because engine code panicked on the calling thread.
     pub(super) fn fail_on_caller(&self, panic: &Panic) {
         self.0.fail_on_caller(panic);

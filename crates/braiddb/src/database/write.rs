@@ -5,7 +5,7 @@ use super::error::Result;
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::memory::Buffer;
-use crate::transaction::WriteIntent;
+use crate::transaction::{GuestWrite, GuestWriters, WriteIntent};
 use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A write to one record.
@@ -68,6 +68,11 @@ impl EncodedWrite {
         let key = encode_checked(key)?;
         let value = value.map(V::encode).transpose()?.map(|value| Buffer::from(&*value));
         Ok(Self { table: table.encoded(), key, value: value.unwrap_or_default(), intent })
+    }
+
+    /// Attempts the write on this thread.
+    pub(super) fn run_as_guest(&self, guests: &GuestWriters) -> Option<GuestWrite> {
+        guests.write(&self.table.core, &self.key, (self.intent)(&self.value))
     }
 
     /// Runs the write. Returns `false` for the deletion of a record that does not exist.

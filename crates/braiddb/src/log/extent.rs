@@ -48,8 +48,12 @@ impl BlockPurpose {
     const ALL: [Self; 3] = [Self::Change, Self::Deletion, Self::Upkeep];
 }
 
-/// Maximum padding of flushes in bytes: two sectors for each of the few flushes in flight.
+/// Maximum padding of flushes in bytes, two sectors for each of the few flushes in flight, and of
+/// blocks that guests have admitted and not reserved.
 pub(super) const PADDING_BYTES: u64 = 64 << 10;
+/// Maximum number of guests that fill blocks at the same time, and of bytes per block.
+pub(crate) const MAX_GUEST_FILLERS: usize = 16;
+pub(crate) const MAX_GUEST_BLOCK_BYTES: usize = 2 << 10;
 /// A block up to this size in bytes is never a large one.
 pub(super) const MIN_COMMON_BYTES: u64 = 16 << 10;
 const ALIGNMENT: u64 = BLOCK_ALIGNMENT as u64;

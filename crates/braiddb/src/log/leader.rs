@@ -14,9 +14,11 @@
 use std::collections::VecDeque;
 
 use super::Lsn;
+use super::extent::{MAX_GUEST_BLOCK_BYTES, MAX_GUEST_FILLERS, MIN_COMMON_BYTES, PADDING_BYTES};
 use super::prepared::{PreparedSpace, SpaceAvailability};
 use super::space::Space;
 use super::tracker::Tracker;
+use crate::io::SECTOR_BYTES;
 use crate::sync::ModelMutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +26,12 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 const MAX_IN_FLIGHT_FLUSHES: usize = 2;
 /// This many bytes are flushed even without a waiter.
 const MIN_EAGER_FLUSH_BYTES: u64 = 1 << 20;
+
+const _: () = {
+    let padding = 2 * MAX_IN_FLIGHT_FLUSHES as u64 * SECTOR_BYTES as u64;
+    let guests = (MAX_GUEST_FILLERS * MAX_GUEST_BLOCK_BYTES) as u64;
+    assert!(padding + guests <= PADDING_BYTES && MAX_GUEST_BLOCK_BYTES as u64 <= MIN_COMMON_BYTES);
+};
 
 /// One flush in flight.
 #[derive(Debug)]

@@ -62,7 +62,7 @@ pub(crate) use cold::{ColdRecord, ColdSpan, ColdStore};
 pub use drive::{TrackerDrive, TrackerDriveResult};
 pub(crate) use durable_waiters::LogWatch;
 pub use error::LogError;
-pub(crate) use extent::BlockPurpose;
+pub(crate) use extent::{BlockPurpose, MAX_GUEST_BLOCK_BYTES, MAX_GUEST_FILLERS};
 pub(crate) use files::{LogFiles, WeakLogFiles};
 pub(crate) use flush::FlushState;
 pub(crate) use follow::BlockFollower;

@@ -5,7 +5,8 @@
 //! is admitted and not reserved. Invariant: `tail <= released + ring`. It holds because a block is
 //! admitted only if it fits together with the largest common block of every worker and, while a
 //! worker holds the large latch or waits for it, with the largest block of all. The padding of
-//! flushes, at most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`].
+//! flushes, at most two sectors for each of the few flushes in flight, and the small blocks of guests
+//! have [`PADDING_BYTES`].
 //!
 //! In the same way the tail stays within the extent of the log on disk for the block's purpose
 //! (`extent`). The extent also defines the size of common blocks, which is small in a small log.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::block::block_bytes;
 use super::cold::ColdStore;
 use super::error::LogError;
-use super::extent::{BlockPurpose, Extent, common_block_bytes};
+use super::extent::{
+    BlockPurpose, Extent, MAX_GUEST_BLOCK_BYTES, MAX_GUEST_FILLERS, common_block_bytes,
+};
 use super::files::LogFiles;
 use super::flush::{FlushState, FlushTurn, LogDisk};
 use super::location;
@@ -54,7 +56,7 @@ pub(crate) struct Log {
 impl Log {
     /// Creates a log that is only a clock: nothing is written, and everything counts as durable.
     pub(crate) fn volatile(workers: usize) -> Self {
-        let clock_only = default_tracker(workers + 1);
+        let clock_only = default_tracker(fillers(workers));
         let space = Space::new(workers, MAX_RING, clock_only);
         space.start(Lsn::FIRST, Lsn::MAX);
         Self { space, workers, disk: None, source: None }
@@ -91,9 +93,9 @@ impl Log {
         let segments = Arc::new(Segments::open(directory, sizes, create, extent)?);
         let reader = LogReader::new(segments.clone());
         #[cfg(feature = "experiment")]
-        let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);
+        let tracker = LogTracker::new(options.tracker, fillers(workers), ring_bytes);
         #[cfg(not(feature = "experiment"))]
-        let tracker = default_tracker(workers + 1);
+        let tracker = default_tracker(fillers(workers));
         let common_bytes = common_block_bytes(segments.segment_bytes());
         let space = Space::new(workers, ring_bytes, tracker);
         let space = space.within(segments.extent.clone(), common_bytes);
@@ -324,10 +326,16 @@ impl Log {
         self.space.common_bytes() as usize
     }
 
-    /// Reserves a block that was admitted.
+    /// Reserves a block that was admitted, for a worker, or for a guest, whose number follows those
+    /// of the workers.
     #[inline]
     pub(crate) fn reserve(&self, worker: usize, block_bytes: usize) -> Reservation<'_> {
-        assert!(worker < self.workers, "worker {worker} is one of {}", self.workers);
+        assert!(
+            worker < self.workers
+                || (worker < self.padder() && block_bytes <= MAX_GUEST_BLOCK_BYTES),
+            "{worker} is one of {} workers, or a guest with a small block",
+            self.workers
+        );
         assert!(block_bytes.is_multiple_of(BLOCK_ALIGNMENT), "blocks are aligned");
         let disk = self.disk.as_ref().expect("a volatile log has no blocks");
         let lsn = self.space.reserve(worker, block_bytes as u64);
@@ -360,7 +368,12 @@ impl Log {
         wanted: bool,
     ) -> FlushTurn {
         let Some(disk) = &self.disk else { return FlushTurn::default() };
-        disk.turn(&self.space, self.workers, flush, device, wanted)
+        disk.turn(&self.space, self.padder(), flush, device, wanted)
+    }
+
+    /// Returns the number of the filler that pads the tail.
+    fn padder(&self) -> usize {
+        fillers(self.workers) - 1
     }
 
     /// Handles the completion of an operation that `turn` submitted with the same state.
@@ -411,6 +424,11 @@ impl Log {
             ..disk.counters.snapshot()
         })
     }
+}
+
+/// Returns the number of fillers: workers, guests, and the flush leader, which pads the tail.
+fn fillers(workers: usize) -> usize {
+    workers + MAX_GUEST_FILLERS + 1
 }
 
 /// Returns the default tracker of a log.

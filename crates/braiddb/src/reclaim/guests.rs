@@ -148,6 +148,12 @@ impl Domain {
 }
 
 impl GuestOperation<'_> {
+    /// Returns the epoch in which it began, which its place publishes. It belongs to this domain.
+    pub(super) fn epoch(&self, domain: &Domain) -> u64 {
+        assert!(std::ptr::eq(domain, self.domain), "a guest of the same domain");
+        self.operation.epoch
+    }
+
     /// The number of its place.
     pub(crate) fn place(&self) -> usize {
         self.place

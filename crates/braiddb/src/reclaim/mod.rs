@@ -9,8 +9,10 @@
 //! fence, an epoch that was raised after the tag was read, and so after the unlinking. So it cannot
 //! find the unlinked block. Operations of many tasks may be in flight on one thread, across
 //! suspensions: each is counted under the epoch it began in. Threads that are no participants may
-//! perform single operations as guests (`guests.rs`).
+//! perform single operations as guests (`guests.rs`), which may also retire blocks
+//! (`guest_participant.rs`).
 
+mod guest_participant;
 mod guests;
 #[cfg(all(test, loom))]
 mod model;
@@ -32,6 +34,7 @@ use crate::sched::engine_call;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
+pub(crate) use guest_participant::GuestParticipant;
 pub(crate) use guests::{GuestBounds, GuestOperation, MAX_GUESTS};
 
 /// Maximum number of blocks freed per turn, so that no turn takes long.
@@ -106,7 +109,6 @@ loom::thread_local! {
 /// A participating thread's private state.
 struct ParticipantState {
     domain: Arc<Domain>,
-    number: usize,
     /// The epoch in which new operations begin, and the number of its operations in flight.
     epoch: Cell<u64>,
     in_flight: Cell<u64>,
@@ -154,20 +156,11 @@ impl Domain {
         };
         let number = (0..self.participants.len()).find(free);
         let number = number.expect("the domain was made for this many threads");
-        let local = Box::new(ParticipantState {
-            domain: self.clone(),
-            number,
-            epoch: Cell::new(0),
-            in_flight: Cell::new(0),
-            earlier: RefCell::default(),
-            fresh: RefCell::default(),
-            tagged: RefCell::default(),
-            spare: RefCell::default(),
-            is_behind: Cell::new(false),
-        });
-        local.publish_current();
+        let local = Box::new(ParticipantState::new(self.clone()));
         CURRENT.with(|current| current.set(&raw const *local));
-        Participation { local, _shard: OwnShard::take(), bound: PhantomData }
+        let entered = Participation { local, number, _shard: OwnShard::take(), bound: PhantomData };
+        entered.publish_current();
+        entered
     }
 
     /// The oldest epoch in which any operation in flight may have begun.
@@ -203,23 +196,17 @@ impl Drop for Domain {
 }
 
 impl ParticipantState {
-    fn participant(&self) -> &Participant {
-        &self.domain.participants[self.number]
-    }
-
-    /// Moves this thread to the current epoch and publishes the oldest it still uses.
-    fn publish_current(&self) {
-        let now = self.domain.epoch.load(Ordering::SeqCst);
-        let mut earlier = self.earlier.borrow_mut();
-        let before = self.epoch.replace(now);
-        if before != now && self.in_flight.get() > 0 {
-            earlier.push_back((before, self.in_flight.take()));
+    fn new(domain: Arc<Domain>) -> Self {
+        Self {
+            domain,
+            epoch: Cell::new(0),
+            in_flight: Cell::new(0),
+            earlier: RefCell::default(),
+            fresh: RefCell::default(),
+            tagged: RefCell::default(),
+            spare: RefCell::default(),
+            is_behind: Cell::new(false),
         }
-        while earlier.pop_front_if(|(_, count)| *count == 0).is_some() {}
-        let oldest = earlier.front().map_or(now, |(epoch, _)| *epoch);
-        self.participant().published.store(oldest, Ordering::SeqCst);
-        // Operations that begin from here on see what was unlinked before `now` was reached.
-        fence(Ordering::SeqCst);
     }
 
     fn retire(&self, garbage: RetiredItem) {
@@ -266,6 +253,16 @@ impl ParticipantState {
         }
     }
 
+    /// Passes all garbage to the domain, which frees it at its end.
+    fn leave_garbage(&self) {
+        // Operations belong to tasks, which have all ended: one that is still counted was leaked
+        // (`mem::forget`), and no task can continue it.
+        self.tag_fresh();
+        let tagged = self.tagged.take().into_iter();
+        let orphans = tagged.flat_map(|(tag, batch)| batch.into_iter().map(move |one| (tag, one)));
+        self.domain.orphans.lock().extend(orphans);
+    }
+
     fn is_quiet(&self) -> bool {
         let earlier = self.earlier.borrow();
         self.in_flight.get() == 0 && earlier.iter().all(|(_, count)| *count == 0)
@@ -275,17 +272,38 @@ impl ParticipantState {
 /// This thread's membership in a domain.
 pub(crate) struct Participation {
     local: Box<ParticipantState>,
+    number: usize,
     _shard: OwnShard,
     /// Bound to the thread that created it.
     bound: PhantomData<*const ()>,
 }
 
 impl Participation {
+    fn participant(&self) -> &Participant {
+        &self.local.domain.participants[self.number]
+    }
+
+    /// Moves this thread to the current epoch and publishes the oldest it still uses.
+    fn publish_current(&self) {
+        let local = &*self.local;
+        let now = local.domain.epoch.load(Ordering::SeqCst);
+        let mut earlier = local.earlier.borrow_mut();
+        let before = local.epoch.replace(now);
+        if before != now && local.in_flight.get() > 0 {
+            earlier.push_back((before, local.in_flight.take()));
+        }
+        while earlier.pop_front_if(|(_, count)| *count == 0).is_some() {}
+        let oldest = earlier.front().map_or(now, |(epoch, _)| *epoch);
+        self.participant().published.store(oldest, Ordering::SeqCst);
+        // Operations that begin from here on see what was unlinked before `now` was reached.
+        fence(Ordering::SeqCst);
+    }
+
     /// Quiescent point: publishes this thread's oldest epoch and frees what is due, up to a limit.
     /// Returns whether garbage is left.
     pub(crate) fn turn(&self) -> bool {
+        self.publish_current();
         let local = &*self.local;
-        local.publish_current();
         local.tag_fresh();
         let newest = local.tagged.borrow().back().map(|(tag, _)| *tag);
         let Some(newest) = newest else { return false };
@@ -308,27 +326,22 @@ impl Participation {
     pub(crate) fn sleep(&self) {
         if self.local.is_quiet() {
             // Release pairs with the load in `oldest`: a thread that sees it sees the operations' end.
-            self.local.participant().published.store(QUIESCENT, Ordering::Release);
+            self.participant().published.store(QUIESCENT, Ordering::Release);
         }
     }
 
     /// Publishes the current epoch after this thread slept, before its next operation.
     pub(crate) fn wake(&self) {
-        self.local.publish_current();
+        self.publish_current();
     }
 }
 
 impl Drop for Participation {
     fn drop(&mut self) {
-        // Operations belong to tasks, which have all ended: one that is still counted was leaked
-        // (`mem::forget`), and no task can continue it.
-        self.local.tag_fresh();
-        let tagged = self.local.tagged.take().into_iter();
-        let orphans = tagged.flat_map(|(tag, batch)| batch.into_iter().map(move |one| (tag, one)));
-        self.local.domain.orphans.lock().extend(orphans);
+        self.local.leave_garbage();
         // Release pairs with the load in `oldest` and the exchange in `participate`.
-        self.local.participant().published.store(QUIESCENT, Ordering::Release);
-        self.local.participant().taken.store(false, Ordering::Release);
+        self.participant().published.store(QUIESCENT, Ordering::Release);
+        self.participant().taken.store(false, Ordering::Release);
         CURRENT.with(|current| current.set(std::ptr::null()));
     }
 }
@@ -349,8 +362,9 @@ impl OperationGuard {
 
 #[inline(always)]
 fn local<R>(look: impl FnOnce(&ParticipantState) -> R) -> R {
-    // SAFETY: null, or set by `participate` on this thread to a state that its `Participation`
-    // owns, boxed, and cleared when that is dropped.
+    // SAFETY: null, or set on this thread to a boxed state, by `participate` or by a guest. Cleared
+    // on this thread before the state is dropped, by the destructor of `Participation` or of
+    // `EnteredParticipant`.
     look(
         unsafe { CURRENT.with(Cell::get).as_ref() }
             .expect("operations run on participating threads"),

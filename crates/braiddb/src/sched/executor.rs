@@ -66,6 +66,17 @@ impl JobSender {
         !self.group.is_ending()
     }
 
+    /// Returns whether this thread may write itself instead of sending a job. On a simulated disk it
+    /// may not, unless a schedule controls it: time stands still, and only messages cause turns.
+    pub(crate) fn admits_guest_writes(&self) -> bool {
+        self.disk.is_none() && !self.group.is_ending()
+    }
+
+    /// Makes a worker take a turn soon.
+    pub(crate) fn ring(&self) {
+        self.group.ring();
+    }
+
     /// Stops the workers because engine code panicked on this thread, which is no worker.
     pub(crate) fn fail_on_caller(&self, panic: &Panic) {
         self.group.fail_on_caller(&panic.message);

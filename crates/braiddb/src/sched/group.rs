@@ -71,14 +71,24 @@ impl WorkerGroup {
         if !*open {
             return Err(ExecutorClosed);
         }
+        let mailbox = self.unblocked(worker);
+        mailbox.jobs.push(job);
+        mailbox.ring();
+        Ok(())
+    }
+
+    /// Makes a worker take a turn soon.
+    pub(super) fn ring(&self) {
+        self.unblocked(0).ring();
+    }
+
+    /// Returns the mailbox of a worker, or of the first one after it that is not blocked.
+    fn unblocked(&self, worker: usize) -> &Mailbox {
         let (earlier, from) = self.mailboxes.split_at(worker);
         let comes_back =
             |mailbox: &&Arc<Mailbox>| !mailbox.pulse.is_overdue() || mailbox.doorbell.is_asleep();
         let mailbox = from.iter().chain(earlier).find(comes_back);
-        let mailbox = mailbox.unwrap_or(&self.mailboxes[worker]);
-        mailbox.jobs.push(job);
-        mailbox.ring();
-        Ok(())
+        mailbox.unwrap_or(&self.mailboxes[worker])
     }
 
     /// Returns whether the workers were ordered to end, or have failed.

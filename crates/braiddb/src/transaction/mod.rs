@@ -40,6 +40,7 @@ pub(crate) use operations::bulk::CannotBegin;
 pub(crate) use operations::contents::count_contents;
 pub(crate) use operations::expiry::unexpired_at;
 pub(crate) use operations::guest::{Guest, GuestRead};
+pub(crate) use operations::guest_write::{GuestWrite, GuestWriters};
 pub(crate) use operations::index::check::check_index;
 pub(crate) use operations::index::scan::{IndexHit, IndexRecordScan};
 pub(crate) use operations::read::{MAX_CONCURRENT_LOOKUPS, ReadNow, SeenRecord};

@@ -15,6 +15,7 @@ mod common;
 mod drop_table_crash;
 mod dropped_operations;
 mod durable_results;
+mod guest_writes;
 mod paged_crash;
 #[path = "../common/polls.rs"]
 mod polls;

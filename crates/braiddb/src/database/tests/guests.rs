@@ -33,7 +33,7 @@ fn guest_reads(db: &Database) -> u64 {
     let engine = &db.shared.engine;
     let places = engine.counters[engine.workers()..].iter();
     let ended = |place: &WorkerCounters| {
-        place.committed.get() + place.aborted.iter().map(|cause| cause.get()).sum::<u64>()
+        place.committed_read_only.get() + place.aborted.iter().map(|cause| cause.get()).sum::<u64>()
     };
     places.map(|place| ended(place)).sum()
 }

@@ -9,6 +9,7 @@ mod full_disk_cycles;
 mod full_disk_pages;
 mod full_disk_waits;
 mod growth;
+mod guest_writes;
 mod guests;
 mod image_demand;
 mod interrupted;

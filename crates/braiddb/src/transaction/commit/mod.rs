@@ -5,7 +5,7 @@
 
 mod abort;
 mod bulk_end;
-mod committing;
+pub(super) mod committing;
 mod created_tables;
 mod deferred_rollback;
 pub(super) mod disk_room;

@@ -9,7 +9,6 @@ use crossbeam_utils::CachePadded;
 use super::counters::{Removals, WorkerCounters};
 use super::durability_level::Durability;
 use super::error::OperationError;
-use super::fault::PlantedPanic;
 #[cfg(feature = "experiment")]
 use super::isolation::Certifier;
 use super::isolation::Isolation;
@@ -18,6 +17,7 @@ use super::safety_net::SafetyNet;
 use super::starvation_guard::StarvationGuard;
 use super::tables::Tables;
 use super::wall_clock::{SteadyClock, WallClock};
+use super::{fault::PlantedPanic, guest_places::status_rows};
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::{PageError, PageSpace, PageSpaceStats, PagedTable, ShrinkResult, has_zones};
@@ -174,14 +174,14 @@ impl Engine {
         domain: Arc<Domain>,
         memory: Arc<MemoryCounters>,
     ) -> Self {
-        let EngineOptions { workers, max_open, durability, memory_budget, .. } = *options;
-        let ring_bytes = log.ring_bytes();
+        let EngineOptions { workers, max_open, durability, memory_budget, read_only, .. } =
+            *options;
         Self {
+            budget: memory_budget.map(|bytes| Arc::new(Budget::new(bytes, log.ring_bytes()))),
             log,
             store,
-            budget: memory_budget.map(|bytes| Arc::new(Budget::new(bytes, ring_bytes))),
             shed_beyond: options.shed_beyond,
-            status: StatusTable::new(workers, 2 * max_open),
+            status: StatusTable::new(status_rows(workers, durability, read_only), 2 * max_open),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
@@ -192,7 +192,7 @@ impl Engine {
             domain,
             memory,
             durability,
-            read_only: options.read_only,
+            read_only,
             isolation: options.isolation,
             interactive_idle: options.interactive_idle,
             interactive_age: options.interactive_age,

@@ -13,6 +13,7 @@ pub(super) mod durability_level;
 pub(super) mod engine;
 pub(super) mod error;
 pub(super) mod fault;
+pub(super) mod guest_places;
 pub(super) mod isolation;
 pub(super) mod partial_operation;
 #[cfg(feature = "experiment")]

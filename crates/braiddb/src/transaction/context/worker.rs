@@ -88,8 +88,18 @@ impl WorkerTransactions {
     pub(in crate::transaction) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         engine.readers.wake(number, engine.log.tail());
         engine.horizon.wake(number, engine.log.tail());
+        let worker = Self::new(engine, number);
+        CURRENT.with(|current| {
+            let before = current.borrow_mut().replace(worker.clone());
+            assert!(before.is_none(), "a thread is one worker");
+        });
+        worker
+    }
+
+    /// Creates the state of a worker, or of guests that write.
+    pub(in crate::transaction) fn new(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         let reads = OrderedAdmission::new(engine.max_read_bytes(), engine.memory.clone());
-        let worker = Rc::new(Self {
+        Rc::new(Self {
             engine,
             number,
             contexts: RefCell::default(),
@@ -109,12 +119,7 @@ impl WorkerTransactions {
             pages: PageWatch::default(),
             grace_period_waiters: RefCell::default(),
             timers: Timers::default(),
-        });
-        CURRENT.with(|current| {
-            let before = current.borrow_mut().replace(worker.clone());
-            assert!(before.is_none(), "a thread is one worker");
-        });
-        worker
+        })
     }
 
     /// Undoes `install`.

@@ -17,9 +17,14 @@ use crate::transaction::context::durability_level::Durability;
 use crate::transaction::context::engine::Engine;
 use crate::transaction::context::fault::PanicPoint;
 use crate::transaction::context::worker::WorkerTransactions;
+use crate::transaction::operations::guest_write::GuestWriters;
 
 /// Delay before a worker that would sleep checks again for garbage that it cannot free yet.
 const GARBAGE_DELAY: Duration = Duration::from_millis(20);
+
+/// Maximum delay before a worker adopts what guests have left, and flushes what they have logged.
+/// Each adoption costs a wake-up, and one more for the next write of a guest.
+const ADOPTION_DELAY: Duration = Duration::from_millis(5);
 
 /// One worker's housekeeping.
 pub(crate) struct WorkerDriver {
@@ -28,6 +33,9 @@ pub(crate) struct WorkerDriver {
     worker: Rc<WorkerTransactions>,
     flush: FlushState,
     handles: WorkerHandles,
+    guests: Arc<GuestWriters>,
+    /// When this worker adopts what guests have left, if they have written.
+    adopt_at: Option<Instant>,
     /// Set if an operation of this worker completed since its last turn: this worker then wakes the
     /// others.
     completed: bool,
@@ -39,7 +47,12 @@ pub(crate) struct WorkerDriver {
 
 impl WorkerDriver {
     /// Makes the calling thread run a worker's transactions.
-    pub(crate) fn new(engine: Arc<Engine>, number: usize, handles: WorkerHandles) -> Self {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        number: usize,
+        handles: WorkerHandles,
+        guests: Arc<GuestWriters>,
+    ) -> Self {
         let participation = engine.domain.participate();
         let worker = WorkerTransactions::install(engine, number);
         let flush = FlushState::default();
@@ -48,6 +61,8 @@ impl WorkerDriver {
             participation,
             flush,
             handles,
+            guests,
+            adopt_at: None,
             completed: false,
             published_at: Lsn::ZERO,
             drained: false,
@@ -99,6 +114,22 @@ impl WorkerDriver {
         let begins = self.worker.begins();
         engine.readers.publish(number, begins.iter(), begins.oldest_extended(), recent);
         self.published_at = recent;
+    }
+
+    /// Adopts what guests have left, at intervals. Returns when this is due next.
+    fn adopt_from_guests(&mut self) -> Option<Instant> {
+        if !self.guests.have_written() {
+            self.adopt_at = None;
+            return None;
+        }
+        let now = clock::now();
+        let at = *self.adopt_at.get_or_insert(now + ADOPTION_DELAY);
+        if now < at {
+            return Some(at);
+        }
+        self.guests.adopt(&self.worker);
+        self.adopt_at = self.guests.have_written().then(|| now + ADOPTION_DELAY);
+        self.adopt_at
     }
 
     /// Publishes what this worker still needs, and frees what no worker needs. Returns whether more
@@ -167,6 +198,8 @@ impl WorkerDriver {
 impl Driver for WorkerDriver {
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
         let waits = !self.worker.commits.borrow().is_empty();
+        // Before the flush, which then includes what these guests have logged.
+        let adopt_at = self.adopt_from_guests();
         let engine = self.worker.engine();
         // Marks of a bulk operation are removed once it is durable, and another operation may wait
         // for that.
@@ -190,7 +223,7 @@ impl Driver for WorkerDriver {
         let busy = pending || more || admitted;
         let memory_due = if busy { None } else { self.worker.return_free_memory() };
         let timer_due = self.worker.timers.earliest();
-        let due = [garbage_due, housekeeping_due, memory_due, timer_due, paused_until];
+        let due = [adopt_at, garbage_due, housekeeping_due, memory_due, timer_due, paused_until];
         let deadline = due.into_iter().flatten().min();
         Turn { busy, waits, deadline }
     }

@@ -74,7 +74,8 @@ impl WorkerTransactions {
         // Other workers check what they allocate themselves.
         let allocated = engine.memory.of_this_thread();
         let moved = allocated.abs_diff(watch.allocated.get());
-        let much = moved >= if idle { IDLE_BYTES_PER_CHECK } else { BYTES_PER_CHECK };
+        let much = moved >= if idle { IDLE_BYTES_PER_CHECK } else { BYTES_PER_CHECK }
+            || watch.others_allocated.take();
         if !engine.memory_is_short() {
             watch.pace.set(EvictionPace::Eager);
             if !much {
@@ -160,6 +161,7 @@ impl WorkerTransactions {
         let moved = allocated.abs_diff(watch.allocated.get());
         let changed = pages.wanted() >= FRAMES_PER_CHECK
             || moved >= SHARE_BYTES_PER_CHECK
+            || watch.others_allocated.take()
             || engine.memory_is_short();
         if !changed && !watch.shrinking.get() {
             return Eviction::default();

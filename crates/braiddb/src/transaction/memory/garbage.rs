@@ -42,7 +42,7 @@ impl ExaminedEntry for ListedGarbage {
 /// A worker's garbage.
 ///
 /// `superseded` is sorted by LSN, because a worker's commits are. Only the items of a commit with
-/// many writes may follow items of later commits, which then delay them.
+/// many writes may follow items of later commits, which then delay them, and items of guests.
 #[derive(Debug, Default)]
 pub(in crate::transaction) struct GarbageList {
     /// Superseded versions. The pruner keeps those that an old reader needs.
@@ -62,6 +62,12 @@ impl GarbageList {
             }
             Garbage::Superseded { .. } => self.superseded.push((lsn, garbage)),
         }
+    }
+
+    /// Takes over another list. Its items may delay later ones, which are earlier in the log.
+    pub(in crate::transaction) fn append(&mut self, other: &mut Self) {
+        self.deleted.append(&mut other.deleted);
+        other.superseded.take_all().for_each(|item| self.superseded.push(item));
     }
 
     pub(in crate::transaction) fn len(&self) -> usize {

@@ -25,6 +25,8 @@ pub(in crate::transaction) struct MemoryWatch {
     passage: Cell<Option<ClockPass>>,
     /// This worker's net allocated bytes at the last measurement.
     pub(in crate::transaction) allocated: Cell<i64>,
+    /// True if guests may have allocated memory since the last measurement.
+    pub(in crate::transaction) others_allocated: Cell<bool>,
     /// Peak of the memory in use since memory was last returned.
     pub(in crate::transaction) most: Cell<u64>,
     /// Time at which to return memory.

@@ -58,6 +58,8 @@ pub(in crate::transaction) struct MemoryUse {
 pub(in crate::transaction) struct PageWatch {
     /// Bytes that it had allocated at the last check.
     pub(in crate::transaction) allocated: Cell<i64>,
+    /// True if guests may have allocated memory since then.
+    pub(in crate::transaction) others_allocated: Cell<bool>,
     /// Set if frames exceeded their limit at that check.
     pub(in crate::transaction) shrinking: Cell<bool>,
     pub(in crate::transaction) rest: Cell<Option<EvictionPause>>,

@@ -85,6 +85,16 @@ impl Engine {
 }
 
 impl Guest<'_> {
+    /// The number of the guest's place.
+    pub(super) fn place(&self) -> usize {
+        self.operation.place()
+    }
+
+    /// The guest's operation.
+    pub(super) fn operation(&self) -> &GuestOperation<'_> {
+        &self.operation
+    }
+
     /// The table, if a guest can read it.
     fn readable<'t>(&self, table: &'t Records) -> Option<&'t MemoryRecords> {
         table.in_memory().filter(|table| self.engine.owns(table))
@@ -163,7 +173,7 @@ impl Guest<'_> {
     /// Counts the read as a transaction that committed, or that ended because of `aborted`.
     pub(crate) fn count(&self, aborted: Option<AbortCause>) {
         // Only the guest in the place counts.
-        let counters = &self.engine.counters[self.engine.workers() + self.operation.place()];
+        let counters = &self.engine.counters[self.engine.workers() + self.place()];
         match aborted {
             Some(cause) => counters.aborted[cause as usize].add(1),
             None => {

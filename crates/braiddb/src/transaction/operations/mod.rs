@@ -9,6 +9,7 @@ mod create;
 pub(super) mod execution;
 pub(super) mod expiry;
 pub(super) mod guest;
+pub(super) mod guest_write;
 pub(super) mod index;
 mod large;
 mod large_write;

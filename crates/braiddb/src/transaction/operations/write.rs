@@ -22,7 +22,7 @@ impl ActiveTransaction {
 
     /// The table, if the steps of a write to it are plain functions.
     #[inline(always)]
-    fn plain_to_write(table: &Records) -> Option<&MemoryRecords> {
+    pub(super) fn plain_to_write(table: &Records) -> Option<&MemoryRecords> {
         Self::plain(table).filter(|table| !table.is_indexed())
     }
 
@@ -76,7 +76,7 @@ impl ActiveTransaction {
 
     /// Does what `write_now` does. Inlined, so that each kind of write is compiled for itself.
     #[inline(always)]
-    fn write_plain(
+    pub(super) fn write_plain(
         &self,
         table: &MemoryRecords,
         key: &[u8],
