@@ -5,7 +5,7 @@ use braiddb::{Database, Error, IndexError, IndexOptions, Misuse, Options, Table,
 use pollster::block_on;
 
 use crate::common::{Watched, with_limit};
-use crate::expiring::{Clock, TTL, expiring};
+use crate::expiring::{Clock, TTL, create, expiring};
 use crate::world::{World, act};
 
 const LIMIT_SECONDS: u64 = 240;
@@ -168,5 +168,49 @@ fn the_catalog_cannot_be_written() {
         assert_eq!(writes.rows().next().unwrap().table, "braid.catalog");
         let applied = block_on(db.run(async move |tx| tx.apply(&writes).await));
         assert!(matches!(applied, Err(Error::TableNotFound(_))), "{applied:?}");
+    });
+}
+
+/// The clocks of the two databases differ, and so do the records that they have swept.
+#[test]
+fn the_time_of_the_execution_decides_what_has_expired() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for paged in [false, true] {
+            let (early, late) = (Clock::new(), Clock::new());
+            let [here, there] = [&early, &late].map(|clock| {
+                let db = Database::in_memory(clock.options()).unwrap().watched();
+                let table = create(&db, paged);
+                let unique = IndexOptions::default().unique(true);
+                let extract = |value, keys: &mut braiddb::IndexKeys<'_, u64>| keys.push(&value);
+                block_on(db.index(&table, "by_value", unique, extract)).unwrap();
+                (db, table)
+            });
+            let insert = |(db, table): &(Database, Table<u64, u64>), key: u64| {
+                let table = table.clone();
+                let executed = db.execute(async move |tx| tx.insert(&table, &key, &7).await);
+                block_on(executed).unwrap().writes
+            };
+            let apply = |writes: &RowWrites| {
+                for (db, _) in [&here, &there] {
+                    let writes = writes.clone();
+                    block_on(db.run(async move |tx| tx.apply(&writes).await)).unwrap();
+                }
+            };
+            apply(&insert(&here, 1));
+            // The first record is expired and swept only there, and here it has the unique key.
+            late.pass(TTL);
+            assert_eq!(block_on(there.0.sweep_expired()).unwrap(), 1);
+            apply(&insert(&there, 2));
+            assert_eq!(block_on(here.0.get(&here.1, &1)).unwrap(), None);
+            assert_eq!(block_on(here.0.get(&here.1, &2)).unwrap(), Some(7));
+            // The second record is deleted here, and there too although it is expired there.
+            late.pass(TTL);
+            let table = here.1.clone();
+            let executed = here.0.execute(async move |tx| tx.delete(&table, &2).await);
+            let deletion = block_on(executed).unwrap();
+            assert!(deletion.value);
+            apply(&deletion.writes);
+            assert_eq!(block_on(there.0.sweep_expired()).unwrap(), 0);
+        }
     });
 }

@@ -8,7 +8,6 @@ mod certifier;
 #[path = "../common/mod.rs"]
 mod common;
 mod encodings;
-#[allow(dead_code, reason = "the tables of these tests have other types")]
 #[path = "../common/expiring.rs"]
 mod expiring;
 #[path = "../common/polls.rs"]
