@@ -138,8 +138,8 @@ pub use database::{
     BusyWith, ChangesError, Contended, Database, EncodedKey, Error, ErrorKind, Index, IndexError,
     IndexKeys, IndexOptions, InteractiveTransaction, KeyRange, MemoryBudget, MemoryLimit, Misuse,
     Options, Outcome, Overload, Result, Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats,
-    Table, TableOptions, Transaction, TransactionBuilder, TransactionEnd, Tuning, WeakDatabase,
-    block_on,
+    Table, TableOptions, Ticket, Transaction, TransactionBuilder, TransactionEnd, Tuning,
+    WeakDatabase, block_on,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
@@ -187,6 +187,17 @@ pub mod maintenance {
     pub use crate::database::{
         Backup, CheckReport, Checkpoint, Compaction, LogBlock, LogWrites, OpenProgress, OpenStage,
         Recovery,
+    };
+}
+
+pub mod proposals {
+    //! Transactions that are executed in one database and committed in others, by
+    //! [`Database::execute`](crate::Database::execute) and
+    //! [`Transaction::apply`](crate::Transaction::apply).
+
+    pub use crate::database::{
+        CertificationConflict, DamagedSet, KeySet, KeySpace, OrderedCertifier, Proposal, RowWrite,
+        RowWriteKind, RowWrites,
     };
 }
 

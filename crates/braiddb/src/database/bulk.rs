@@ -289,7 +289,8 @@ where
                 Ok(lsn) => {
                     worker.counters().bulk_operations.add(1);
                     let value = value.into_inner();
-                    return Ok(Outcome { value, attempts: 1, commit_lsn: lsn.0 });
+                    let (attempts, commit_lsn, depends_on) = (1, lsn.0, 0);
+                    return Ok(Outcome { value, attempts, commit_lsn, depends_on });
                 }
                 Err(error) => return Err(TransactionFailure::Engine(error.into())),
             }

@@ -464,6 +464,20 @@ impl Transaction {
         if is_reserved(name) { Ok(None) } else { self.describe_any(name).await }
     }
 
+    /// Returns the id of the table of this name, or `None` if none exists.
+    ///
+    /// # Errors
+    /// The errors of [`Transaction::get`].
+    pub(super) async fn table_id_of(&self, name: &str) -> Result<Option<TableId>> {
+        if is_reserved(name) {
+            return Ok(None);
+        }
+        let catalog = self.catalog();
+        let found = engine_code(self.core().get(&catalog, name_key(name))).await?;
+        let Some(found) = found else { return Ok(None) };
+        Ok(Some(TableDescription::id_of(found.bytes())?))
+    }
+
     pub(super) async fn describe_any(&self, name: &str) -> Result<Option<TableDescription>> {
         let catalog = self.catalog();
         let Some(found) = engine_code(self.core().get(&catalog, name_key(name))).await? else {

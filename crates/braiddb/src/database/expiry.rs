@@ -10,7 +10,7 @@ use super::table::Table;
 use super::transaction::Transaction;
 use crate::record::Records;
 use crate::sched::engine_code;
-use crate::transaction::{WriteIntent, sweep_now};
+use crate::transaction::{ExpiryRule, WriteIntent, sweep_now};
 use crate::types::{TableKey, Value};
 
 impl Transaction {
@@ -52,7 +52,8 @@ impl Transaction {
         let (records, value) = (self.expiring(table)?, V::encode(value)?);
         let lifetime_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
         let (key, intent) = (encode(key), WriteIntent::Put(&value));
-        engine_code(self.core().write(records, &key, intent, Some(lifetime_ms))).await?;
+        let rule = ExpiryRule::Lifetime(lifetime_ms);
+        engine_code(self.core().write(records, &key, intent, Some(rule))).await?;
         Ok(())
     }
 

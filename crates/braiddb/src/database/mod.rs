@@ -30,6 +30,7 @@ mod open;
 mod option_checks;
 mod options;
 mod point;
+mod proposal;
 mod read_only;
 mod recovery;
 mod retry;
@@ -51,6 +52,7 @@ mod table_options;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod ticket;
 mod trace;
 mod transaction;
 mod transaction_builder;
@@ -85,6 +87,10 @@ pub use keys::Keys;
 pub use maintenance::{CheckReport, Compaction};
 pub use memory_budget::MemoryBudget;
 pub use options::Options;
+pub use proposal::{
+    CertificationConflict, DamagedSet, KeySet, KeySpace, OrderedCertifier, Proposal, RowWrite,
+    RowWriteKind, RowWrites,
+};
 pub use recovery::{Checkpoint, OpenProgress, OpenStage, Recovery};
 pub use run_on::Handles;
 pub use savepoint::Savepoint;
@@ -102,6 +108,7 @@ pub use stats::{
 pub use table::{KeyRange, Table};
 pub use table_description::TableDescription;
 pub use table_options::TableOptions;
+pub use ticket::Ticket;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
 pub use transaction_builder::{Outcome, TransactionBuilder};

@@ -14,7 +14,7 @@ use super::retry::{Retries, RetryCause};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use super::transaction_builder::{
-    Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
+    Ending, Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
 };
 use super::workers::{NeedsWorkers, send};
 use crate::log::Lsn;
@@ -24,7 +24,9 @@ use crate::sched::{
     drop_contained, outlined,
 };
 use crate::sync::oneshot;
-use crate::transaction::{AbortCause, ActiveTransaction, NextAttempt, WorkerTransactions};
+use crate::transaction::{
+    AbortCause, ActiveTransaction, NextAttempt, OperationError, WorkerTransactions,
+};
 
 impl Database {
     /// Runs `body` as a transaction and commits it.
@@ -404,15 +406,18 @@ pub(super) async fn attempts<T, E>(
             }
             Ok(value) => {
                 let value = Contained::new(value);
-                let committed = match core.commit_at_once() {
-                    Ok(lsn) => Ok(lsn),
-                    Err(unfinished) => outlined(pin!(unfinished.complete())).await,
+                let committed = match options.ending {
+                    Ending::Durable => match core.commit_at_once() {
+                        Ok(lsn) => Ok(lsn.into()),
+                        Err(rest) => outlined(pin!(rest.complete())).await.map(EndLsns::from),
+                    },
+                    ending => outlined(pin!(end_early(core, ending))).await,
                 };
                 match committed {
-                    Ok(Lsn(commit_lsn)) => {
+                    Ok(EndLsns { lsn: Lsn(commit_lsn), depends_on: Lsn(depends_on) }) => {
                         sched::hold_after_failure().await;
                         let value = value.into_inner();
-                        return Ok(Outcome { value, attempts: attempt, commit_lsn });
+                        return Ok(Outcome { value, attempts: attempt, commit_lsn, depends_on });
                     }
                     Err(error) => error,
                 }
@@ -435,6 +440,32 @@ pub(super) async fn attempts<T, E>(
         begun = next.begin(mode);
     };
     Err(fail(&worker, core, depends_on, failed).await)
+}
+
+/// Where a transaction ended.
+struct EndLsns {
+    /// The commit LSN, or the begin stamp if it committed no writes.
+    lsn: Lsn,
+    /// The newest commit that its result depends on, if that may not be durable.
+    depends_on: Lsn,
+}
+
+impl From<Lsn> for EndLsns {
+    fn from(lsn: Lsn) -> Self {
+        Self { lsn, depends_on: Lsn::ZERO }
+    }
+}
+
+/// Ends a transaction whose result need not wait for the log.
+async fn end_early(core: ActiveTransaction, ending: Ending) -> Result<EndLsns, OperationError> {
+    if ending == Ending::Abort {
+        let (lsn, depends_on) = (core.begin(), core.depends_on());
+        core.end_execution();
+        core.abort().await;
+        return Ok(EndLsns { lsn, depends_on });
+    }
+    let (lsn, depends_on) = core.commit_visibly().await?;
+    Ok(EndLsns { lsn, depends_on })
 }
 
 /// Aborts the last attempt, if it is open, and returns the failure as [`once_durable`] does.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::error::Result;
 use super::table_options::{MIN_TTL, TableOptions};
+use crate::rid::TableId;
 use crate::types::{DecodeError, ValueShape};
 
 /// A table, as listed in the catalog.
@@ -30,6 +31,10 @@ pub struct TableDescription {
     pub shapes: Vec<ValueShape>,
     /// The options it was created with.
     pub options: TableOptions,
+}
+
+fn malformed() -> DecodeError {
+    DecodeError::new("a catalog entry")
 }
 
 /// Flag of a catalog entry: cold records of the table are not cached.
@@ -63,10 +68,16 @@ impl TableDescription {
         bytes
     }
 
+    /// Returns the table number in a row.
+    pub(super) fn id_of(bytes: &[u8]) -> Result<TableId, DecodeError> {
+        let id = bytes.first_chunk().ok_or_else(malformed)?;
+        Ok(TableId(u32::from_le_bytes(*id)))
+    }
+
     pub(super) fn decode(name: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
-        let malformed = || DecodeError::new("a catalog entry");
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed());
-        let (id, mut rest) = bytes.split_first_chunk::<4>().ok_or_else(malformed)?;
+        let id = Self::id_of(bytes)?.0;
+        let mut rest = &bytes[size_of::<u32>()..];
         let mut types = [const { String::new() }; 2];
         for kind in &mut types {
             let (length, tail) = rest.split_first_chunk::<2>().ok_or_else(malformed)?;
@@ -101,8 +112,7 @@ impl TableDescription {
         let options =
             TableOptions { cache_cold: flags & UNCACHED == 0, paged: flags & PAGED != 0, ttl };
         let [key_type, value_type] = types;
-        let (name, id) = (text(name)?, u32::from_le_bytes(*id));
-        Ok(Self { name, id, key_type, value_type, shapes, options })
+        Ok(Self { name: text(name)?, id, key_type, value_type, shapes, options })
     }
 
     /// Records the current type of the values, and its structure. Keeps the structures of other

@@ -13,10 +13,23 @@ pub(super) struct TransactionOptions {
     /// `None`: the isolation level of the database.
     pub(super) isolation: Option<Isolation>,
     pub(super) read_only: bool,
+    pub(super) ending: Ending,
+}
+
+/// How the engine ends a transaction whose closure succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It commits, and its result is returned once everything it depends on is durable.
+    Durable,
+    /// It commits, and its result is returned once the commit is decided.
+    Visible,
+    /// It aborts, and its result is returned immediately.
+    Abort,
 }
 
 impl TransactionOptions {
-    pub(super) const DEFAULT: Self = Self { max_attempts: 64, isolation: None, read_only: false };
+    pub(super) const DEFAULT: Self =
+        Self { max_attempts: 64, isolation: None, read_only: false, ending: Ending::Durable };
     pub(super) const READ_ONLY: Self = Self { read_only: true, ..Self::DEFAULT };
 
     /// Returns the mode of the transaction in a database with this isolation level.
@@ -155,6 +168,9 @@ pub struct Outcome<T> {
     pub attempts: u32,
     /// The LSN at which the transaction committed, or at which it read if it wrote nothing.
     pub commit_lsn: u64,
+    /// The newest commit that the result depends on, its own included; 0 if none. Only known if
+    /// the result was returned early.
+    pub(super) depends_on: u64,
 }
 
 /// Cause of a failed transaction.

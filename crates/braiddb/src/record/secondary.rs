@@ -81,6 +81,8 @@ impl Drop for ChangingIndexes {
 impl Secondary {
     /// Creates an unattached index.
     pub(crate) fn new(name: &str, entries: Arc<Records>, unique: bool) -> Self {
+        // The entries of an index belong to it for their life.
+        _ = entries.secondaries.of_index.set(name.into());
         Self {
             name: name.into(),
             entries,
@@ -171,6 +173,8 @@ pub(super) struct Secondaries {
     /// Set while an index is being created or dropped.
     changing: AtomicBool,
     list: RwLock<Arc<[Arc<Secondary>]>>,
+    /// The name of the index, if the table holds the entries of one.
+    of_index: OnceLock<Box<str>>,
 }
 
 impl Records {
@@ -184,6 +188,11 @@ impl Records {
         // Acquire pairs with the Release in `change_secondaries`; for later transactions, with the
         // addition of the commit LSN.
         self.secondaries.any.load(Ordering::Acquire)
+    }
+
+    /// The name of the index whose entries the table holds, if it does.
+    pub(crate) fn of_index(&self) -> Option<&str> {
+        self.secondaries.of_index.get().map(|name| &**name)
     }
 
     /// The table's secondary indexes.

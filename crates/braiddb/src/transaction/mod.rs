@@ -26,10 +26,11 @@ pub(crate) use context::fault::PanicPoint;
 pub use context::isolation::Certifier;
 pub use context::isolation::Isolation;
 pub(crate) use context::isolation::TransactionMode;
+pub(crate) use context::partial_operation::PartialOperation;
 pub(crate) use context::starvation_guard::PriorityToken;
 pub use context::wall_clock::WallClock;
 pub(crate) use context::worker::WorkerTransactions;
-pub(crate) use context::write_intent::WriteIntent;
+pub(crate) use context::write_intent::{ExpiryRule, WriteIntent};
 pub(crate) use housekeeping::clear::{
     CatalogRow, clear_dropped, clear_records, forget_dropped, records_per_transaction,
 };

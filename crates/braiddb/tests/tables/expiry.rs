@@ -136,6 +136,9 @@ fn an_expired_record_does_not_conflict_in_a_unique_index() {
             db.put(&table, &2, &20).await?;
             let refused = db.put(&table, &3, &11).await;
             assert!(matches!(refused, Err(Error::UniqueViolation { .. })), "{refused:?}");
+            let index = by_tens.clone();
+            let last = db.run(async move |tx| tx.entries_by(&index, ..)?.rev().next().await);
+            assert_eq!(last.await?, Some((2, 2)));
             clock.pass(TTL);
             let (records, index) = (table.clone(), by_tens.clone());
             db.run(async move |tx| {

@@ -29,6 +29,7 @@ impl From<OperationError> for Error {
             }
             OperationError::BulkGivenUp => Misuse::IncompleteBulkWrite.into(),
             OperationError::RollbackGivenUp => Misuse::IncompleteRollback.into(),
+            OperationError::ApplyGivenUp => Misuse::IncompleteApply.into(),
             OperationError::BulkSavepoint => Misuse::BulkSavepoint.into(),
             OperationError::VersionBytes(long) => {
                 let TooLong { bytes, limit } = *long;

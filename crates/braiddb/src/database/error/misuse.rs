@@ -135,6 +135,24 @@ pub enum Misuse {
          was complete; run it again, and await the rollback"
     )]
     IncompleteRollback,
+    /// The future of [`Transaction::apply`](crate::Transaction::apply) was dropped before it was
+    /// ready, or returned an error that the closure ignored. The whole transaction is rolled back.
+    #[error(
+        "the transaction is rolled back because row writes were not applied completely; run it \
+         again, await Transaction::apply, and return its error"
+    )]
+    IncompleteApply,
+    /// Row writes have expiry times for a table whose records do not expire here, or none for a
+    /// table whose records do.
+    #[error(
+        "row writes of table {0:?} come from a table with another TableOptions::ttl; create both \
+         tables with a ttl, or both without"
+    )]
+    AppliedExpiry(String),
+    /// A transaction of [`Database::execute`](crate::Database::execute) did something that cannot be
+    /// proposed as row writes.
+    #[error("a transaction that is executed without commit cannot {0}; use Database::run")]
+    NotExecutable(String),
     /// A bulk operation was asked for a savepoint. The whole operation is rolled back.
     #[error(
         "the bulk operation is rolled back because bulk operations have no savepoints; run it \

@@ -431,9 +431,15 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
     pub async fn next(&mut self) -> Result<Option<(S::Decoded, K::Decoded)>> {
-        // The scan does not read records, so their values are empty, like the encoding of the unit
-        // type.
-        Ok(self.0.next().await?.map(|(key, primary, ())| (key, primary)))
+        let core = &mut self.0.core;
+        if !engine_code(core.next()).await? {
+            return Ok(None);
+        }
+        // The value is not decoded: only records that expire were read.
+        let IndexHit { part, primary, .. } = core.current().expect("loaded");
+        let entry = (S::Stored::decode_part(part)?.0, K::decode_key(primary)?);
+        core.give();
+        Ok(Some(entry))
     }
 }
 

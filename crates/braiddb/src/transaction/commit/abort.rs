@@ -6,24 +6,11 @@ use crate::reclaim::{self, OperationGuard};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::fault::PanicPoint;
+use crate::transaction::context::partial_operation::PartialOperation;
 use crate::transaction::memory::garbage::Garbage;
 use crate::transaction::sets::savepoints::{WriteMoment, WriteSavepoint};
 use crate::transaction::sets::write_set::{PagedWrite, ReplacedWrite, Write, WriteKind, WriteSet};
 use crate::version::{Link, Stamp, VersionRef};
-
-/// Keeps the transaction from committing if a rollback is dropped before it is complete.
-struct PartialRollback<'t> {
-    transaction: &'t ActiveTransaction,
-    is_complete: bool,
-}
-
-impl Drop for PartialRollback<'_> {
-    fn drop(&mut self) {
-        if !self.is_complete {
-            self.transaction.fail_halfway(OperationError::RollbackGivenUp);
-        }
-    }
-}
 
 impl ActiveTransaction {
     /// Returns a value that changes whenever the transaction writes or rolls back.
@@ -76,11 +63,11 @@ impl ActiveTransaction {
             let position = valid.binary_search(&savepoint.number).ok().filter(|_| own);
             valid.truncate(position.ok_or(OperationError::SavepointOver)? + 1);
         }
-        let mut under_way = PartialRollback { transaction: self, is_complete: false };
+        let under_way = PartialOperation::begin(self, OperationError::RollbackGivenUp);
         while !self.roll_back_some(&savepoint) {
             Self::end_step().await;
         }
-        under_way.is_complete = true;
+        under_way.complete();
         Ok(())
     }
 

@@ -226,8 +226,27 @@ impl ActiveTransaction {
     }
 
     /// Commits a transaction that may have to wait first.
-    async fn commit_with_waits(mut self) -> Result<Lsn, OperationError> {
+    async fn commit_with_waits(self) -> Result<Lsn, OperationError> {
         let worker = self.worker().clone();
+        let commit = self.decide_and_end().await?;
+        worker.acknowledge(commit).await
+    }
+
+    /// Commits without waiting for the log. Returns the commit LSN, or for a transaction that wrote
+    /// nothing its begin stamp, and the newest commit that the result depends on.
+    ///
+    /// # Errors
+    /// Those of `commit` but `CommitUnknown`.
+    pub(crate) async fn commit_visibly(self) -> Result<(Lsn, Lsn), OperationError> {
+        let DecidedCommit { lsn, depends_on, .. } = self.decide_and_end().await?;
+        Ok((lsn, depends_on))
+    }
+
+    /// Decides the commit and ends the transaction.
+    ///
+    /// # Errors
+    /// Those of `commit` but `CommitUnknown`. The transaction is then aborted.
+    async fn decide_and_end(mut self) -> Result<DecidedCommit, OperationError> {
         let commit = match self.decide_commit().await {
             Ok(commit) => commit,
             Err(error) => {
@@ -238,7 +257,7 @@ impl ActiveTransaction {
         while self.is_open() && !self.end_some(MAX_WRITES_AT_ONCE) {
             Self::end_step().await;
         }
-        worker.acknowledge(commit).await
+        Ok(commit)
     }
 
     /// Decides the commit.

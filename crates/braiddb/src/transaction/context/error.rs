@@ -32,6 +32,8 @@ pub(crate) enum OperationError {
     BulkGivenUp,
     #[error("a rollback to a savepoint was dropped before it was complete")]
     RollbackGivenUp,
+    #[error("the application of row writes was dropped or failed before it was complete")]
+    ApplyGivenUp,
     #[error("bulk operations have no savepoints")]
     BulkSavepoint,
     /// Versions of paged tables that the transaction wrote exceed their limit.

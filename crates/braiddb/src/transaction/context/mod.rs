@@ -14,6 +14,7 @@ pub(super) mod engine;
 pub(super) mod error;
 pub(super) mod fault;
 pub(super) mod isolation;
+pub(super) mod partial_operation;
 #[cfg(feature = "experiment")]
 pub(super) mod safety_net;
 pub(super) mod starvation_guard;

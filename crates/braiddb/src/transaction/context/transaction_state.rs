@@ -138,8 +138,10 @@ pub(crate) struct TransactionState {
     /// Created when something happens that it may have to report.
     details: OnceCell<Box<FailureDetails>>,
     cause: Cell<AbortCause>,
-    /// False for internal transactions, whose aborts statistics do not count.
+    /// False for internal and executed transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
+    /// Set if the write set keeps new values although nothing is logged.
+    keeps_values: Cell<bool>,
     savepoints: Savepoints,
     /// Set if the transaction prepares deletions, so that its blocks may use the space for these.
     frees_space: Cell<bool>,
@@ -165,6 +167,7 @@ impl TransactionState {
             details: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
             is_counted: Cell::new(true),
+            keeps_values: Cell::new(false),
             savepoints: Savepoints::default(),
             frees_space: Cell::new(false),
             priority_token: Cell::new(0),
@@ -197,6 +200,7 @@ impl TransactionState {
             details: _,
             cause,
             is_counted,
+            keeps_values,
             savepoints,
             frees_space,
             priority_token,
@@ -213,6 +217,7 @@ impl TransactionState {
         conflict.set(Conflict::None);
         cause.set(AbortCause::Dropped);
         is_counted.set(true);
+        keeps_values.set(false);
         savepoints.reset();
         frees_space.set(false);
         priority_token.set(0);
@@ -390,8 +395,17 @@ impl TransactionState {
     }
 
     /// Excludes the transaction from abort statistics.
-    pub(super) fn leave_uncounted(&self) {
+    pub(in crate::transaction) fn leave_uncounted(&self) {
         self.is_counted.set(false);
+    }
+
+    /// Makes the write set keep new values although nothing is logged.
+    pub(in crate::transaction) fn set_keeps_values(&self) {
+        self.keeps_values.set(true);
+    }
+
+    pub(in crate::transaction) fn keeps_values(&self) -> bool {
+        self.keeps_values.get()
     }
 
     pub(in crate::transaction) fn is_counted(&self) -> bool {

@@ -18,6 +18,17 @@ pub(crate) enum WriteIntent<'v> {
     Expire,
 }
 
+/// How a write to a table with a lifetime treats time, if not by the table's lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpiryRule {
+    /// The value lives for this many milliseconds from the transaction's time.
+    Lifetime(u64),
+    /// The write was decided elsewhere: its value expires then, and it replaces or deletes the
+    /// record whether that has expired or not. Another record that holds a unique key has expired
+    /// if it had `now`. Milliseconds since 1970.
+    Applied { expiry: u64, now: u64 },
+}
+
 impl WriteIntent<'_> {
     /// Returns whether the write changes anything, given whether the record exists.
     pub(in crate::transaction) fn applies(&self, exists: bool) -> bool {

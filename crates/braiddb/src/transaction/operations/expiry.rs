@@ -16,7 +16,7 @@ use super::value_view::FoundValue;
 use crate::record::{EXPIRY_BYTES, Records, Secondary, split_expiry, with_expiry};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::{OperationError, UniqueViolation};
-use crate::transaction::context::write_intent::WriteIntent;
+use crate::transaction::context::write_intent::{ExpiryRule, WriteIntent};
 use crate::types::KeyBuffer;
 use crate::version::MAX_VALUE_BYTES;
 
@@ -107,8 +107,7 @@ impl ActiveTransaction {
     }
 
     /// Returns the expiry and the stored form of a value that is about to be written to a table with
-    /// a lifetime. The value lives for `lifetime_ms` from the transaction's time, or for the table's
-    /// default. `None` if the write leaves no value, or records do not expire.
+    /// a lifetime. `None` if the write leaves no value, or records do not expire.
     ///
     /// # Errors
     /// `ValueTooLong`.
@@ -116,13 +115,17 @@ impl ActiveTransaction {
         &self,
         table: &Records,
         intent: WriteIntent<'_>,
-        lifetime_ms: Option<u64>,
+        rule: Option<ExpiryRule>,
     ) -> Result<Option<(u64, Vec<u8>)>, OperationError> {
         let Some(value) = intent.value().filter(|_| table.expires()) else { return Ok(None) };
         if value.len() + EXPIRY_BYTES > MAX_VALUE_BYTES {
             return Err(OperationError::ValueTooLong(value.len()));
         }
-        let expiry = self.time().saturating_add(lifetime_ms.unwrap_or(table.lifetime_ms()));
+        let expiry = match rule {
+            None => self.time().saturating_add(table.lifetime_ms()),
+            Some(ExpiryRule::Lifetime(lifetime_ms)) => self.time().saturating_add(lifetime_ms),
+            Some(ExpiryRule::Applied { expiry, .. }) => expiry,
+        };
         Ok(Some((expiry, with_expiry(expiry, value))))
     }
 
@@ -134,11 +137,19 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'v>,
         stored: Option<&[u8]>,
+        rule: Option<ExpiryRule>,
     ) -> Result<WriteIntent<'v>, Result<bool, OperationError>> {
         if !table.expires() {
             return Ok(intent);
         }
-        let has_expired = stored.is_some_and(|stored| self.unexpired(table, stored).is_none());
+        let now = || match rule {
+            Some(ExpiryRule::Applied { now, .. }) => now,
+            None | Some(ExpiryRule::Lifetime(_)) => self.time(),
+        };
+        if matches!(rule, Some(ExpiryRule::Applied { .. })) && intent != WriteIntent::Expire {
+            return Ok(intent);
+        }
+        let has_expired = stored.is_some_and(|stored| unexpired_at(Some(now()), stored).is_none());
         match (intent, has_expired) {
             (WriteIntent::Insert(value), true) => Ok(WriteIntent::Put(value)),
             (WriteIntent::Update(_), true) => Err(intent.refusal(table, key)),
@@ -155,6 +166,7 @@ impl ActiveTransaction {
         table: &Records,
         indexes: &[Arc<Secondary>],
         error: &OperationError,
+        rule: Option<ExpiryRule>,
     ) -> Result<bool, OperationError> {
         if !table.expires() {
             return Ok(false);
@@ -164,7 +176,7 @@ impl ActiveTransaction {
         let named = indexes.iter().find(|one| one.name() == index);
         let Some(index) = named else { return Ok(false) };
         let Some(owner) = self.owner_of(index, key).await? else { return Ok(false) };
-        self.write_indexed(table, &owner, WriteIntent::Expire, None).await
+        self.write_indexed(table, &owner, WriteIntent::Expire, rule).await
     }
 
     /// The key of the record that an entry of a unique index references.

@@ -6,6 +6,7 @@
 pub(super) mod bulk;
 pub(super) mod contents;
 mod create;
+pub(super) mod execution;
 pub(super) mod expiry;
 pub(super) mod guest;
 pub(super) mod index;

@@ -207,7 +207,7 @@ impl ActiveTransaction {
             }
             Ok(WriteResult::Pushed(change)) => {
                 self.worker().discard_queued_for_removal(table.pages());
-                let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
+                let (value, deleted) = (self.kept_value(intent), intent == WriteIntent::Delete);
                 let value = (value, draft.map(LargeDraft::large));
                 let writes = &mut *self.writes().borrow_mut();
                 // SAFETY: the change belongs to the transaction.
@@ -251,7 +251,7 @@ impl ActiveTransaction {
         let mut writes = self.writes().borrow_mut();
         match before.base {
             ChainBase::Own(own) if own.position() >= keep => {
-                let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
+                let (value, deleted) = (self.kept_value(intent), intent == WriteIntent::Delete);
                 let value = (value, draft.map(LargeDraft::large));
                 let memory = &self.engine().memory;
                 let replaced = writes.overwrite_paged(own.position(), deleted, value, memory);
@@ -367,12 +367,12 @@ impl ActiveTransaction {
         Err(self.fail_halfway(OperationError::VersionBytes(Box::new(TooLong { bytes, limit }))))
     }
 
-    /// The part of the new value that is logged.
-    fn logged_value<'v>(&self, intent: WriteIntent<'v>) -> &'v [u8] {
-        let is_logged = self.engine().durability != Durability::Volatile;
+    /// The part of the new value that the write set keeps: to log it, or to return it.
+    fn kept_value<'v>(&self, intent: WriteIntent<'v>) -> &'v [u8] {
+        let is_kept = self.engine().durability != Durability::Volatile || self.keeps_values();
         match intent {
             WriteIntent::Insert(value) | WriteIntent::Put(value) | WriteIntent::Update(value)
-                if is_logged =>
+                if is_kept =>
             {
                 value
             }

@@ -9,7 +9,7 @@ use crate::sched;
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::fault::PanicPoint;
-use crate::transaction::context::write_intent::WriteIntent;
+use crate::transaction::context::write_intent::{ExpiryRule, WriteIntent};
 use crate::transaction::sets::write_set::WriteKind;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
 
@@ -139,8 +139,7 @@ impl ActiveTransaction {
         }
     }
 
-    /// Writes to a table and its secondary indexes; `false` for a delete of an absent record. In a
-    /// table with a lifetime, the new value has this one, or the default of its table.
+    /// Writes to a table and its secondary indexes; `false` for a delete of an absent record.
     ///
     /// # Errors
     /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table; those
@@ -150,7 +149,7 @@ impl ActiveTransaction {
         table: &Records,
         key: &[u8],
         intent: WriteIntent<'_>,
-        lifetime_ms: Option<u64>,
+        rule: Option<ExpiryRule>,
     ) -> Result<bool, OperationError> {
         self.check_write(key, &intent)?;
         let _room = match intent.value() {
@@ -161,7 +160,7 @@ impl ActiveTransaction {
             // Checked again after an extension: the new snapshot may see records that were written
             // since an index was listed, and have entries.
             if table.is_indexed() || table.expires() {
-                return self.write_indexed(table, key, intent, lifetime_ms).await;
+                return self.write_indexed(table, key, intent, rule).await;
             }
             let begin = self.begin();
             match self.write_record(table, key, intent).await {

@@ -307,6 +307,29 @@ impl ReadSet {
         self.with_range(number, name).expect("it is certified")
     }
 
+    /// Calls `each` with everything that was read: a single key as a range of one. The keys of
+    /// records must have been noted.
+    pub(in crate::transaction) fn visit(
+        &self,
+        mut each: impl FnMut(&Records, Bound<&[u8]>, Bound<&[u8]>),
+    ) {
+        {
+            let reads = self.0.borrow();
+            assert_eq!(reads.points.len(), reads.point_keys.len(), "keys of records were noted");
+            let points = reads.points.iter().copied().zip(&reads.point_keys);
+            let parts = reads.projections.iter().map(|part| (part.point, &part.key));
+            for (point, key) in points.chain(parts) {
+                let key = Bound::Included(&reads.keys[key.clone()]);
+                // SAFETY: the transaction is active until its set is cleared, and tables that it has
+                // used exist.
+                each(unsafe { point.table.get() }, key, key);
+            }
+        }
+        for number in 0..self.ranges() {
+            self.with_range(number, &mut each);
+        }
+    }
+
     /// Empties the set, and keeps little of its memory: thousands of sets exist.
     #[inline(always)]
     pub(in crate::transaction) fn clear(&mut self) {

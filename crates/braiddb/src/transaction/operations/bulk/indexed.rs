@@ -11,7 +11,8 @@ use super::ActiveTransaction;
 use crate::record::{Records, Secondary};
 use crate::sched::{self, WaitCause};
 use crate::transaction::context::error::OperationError;
-use crate::transaction::context::write_intent::WriteIntent;
+use crate::transaction::context::partial_operation::PartialOperation;
+use crate::transaction::context::write_intent::{ExpiryRule, WriteIntent};
 use crate::transaction::operations::index::keys::{IndexKeyChange, changes, inconsistent};
 
 /// Exclusive right to a write of several steps; an operation runs one at a time.
@@ -38,20 +39,6 @@ impl Drop for ExclusiveStep<'_> {
     }
 }
 
-/// Keeps the transaction from committing if it is dropped before all steps of a write were done.
-struct FailUnlessFinished<'t> {
-    transaction: &'t ActiveTransaction,
-    is_finished: bool,
-}
-
-impl Drop for FailUnlessFinished<'_> {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            self.transaction.fail_halfway(OperationError::BulkGivenUp);
-        }
-    }
-}
-
 impl ActiveTransaction {
     /// Attempts a write to a table and its indexes as part of this transaction's bulk operation.
     ///
@@ -63,11 +50,12 @@ impl ActiveTransaction {
         indexes: &[Arc<Secondary>],
         key: &[u8],
         intent: WriteIntent<'_>,
+        rule: Option<ExpiryRule>,
     ) -> Result<bool, OperationError> {
         let _step = ExclusiveStep::wait(self).await;
         let found = self.get_unnoted(table, key, true).await?;
         let old = found.as_ref().map(|(found, _)| found.bytes());
-        let intent = match self.for_stored(table, key, intent, old) {
+        let intent = match self.for_stored(table, key, intent, old, rule) {
             Ok(intent) => intent,
             Err(answer) => return answer,
         };
@@ -77,7 +65,7 @@ impl ActiveTransaction {
         }
         let changes = changes(table, indexes, key, old, intent.value())?;
         self.check_all_free(table, key, &changes).await?;
-        let mut guard = FailUnlessFinished { transaction: self, is_finished: false };
+        let steps = PartialOperation::begin(self, OperationError::BulkGivenUp);
         for change in &changes {
             let (index, entry) = (change.index, &change.entry);
             let written = match change.gained {
@@ -90,7 +78,7 @@ impl ActiveTransaction {
             self.worker().counters().index_entries.add(1);
         }
         let written = self.write_record(table, key, intent).await?;
-        guard.is_finished = true;
+        steps.complete();
         Ok(written)
     }
 

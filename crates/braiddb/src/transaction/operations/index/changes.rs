@@ -37,7 +37,7 @@ use crate::record::{
 use crate::sched::{self, Interleaved, WaitCause, run_now};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
-use crate::transaction::context::write_intent::WriteIntent;
+use crate::transaction::context::write_intent::{ExpiryRule, WriteIntent};
 use crate::transaction::operations::large::LargeDraft;
 use crate::transaction::operations::paged::{cell_bytes, check_fits};
 use crate::transaction::operations::write_attempt::{
@@ -58,7 +58,7 @@ enum EntryWrite {
 
 impl ActiveTransaction {
     /// Writes to a table with secondary indexes, and to the indexes; or to a table with expiring
-    /// records. The new value has this lifetime, or the default of its table.
+    /// records.
     ///
     /// # Errors
     /// Those of `write`.
@@ -68,11 +68,11 @@ impl ActiveTransaction {
         table: &'a Records,
         key: &'a [u8],
         intent: WriteIntent<'a>,
-        lifetime_ms: Option<u64>,
+        rule: Option<ExpiryRule>,
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
-            let expiring = self.expiring_value(table, intent, lifetime_ms)?;
+            let expiring = self.expiring_value(table, intent, rule)?;
             let intent = expiring.as_ref().map_or(intent, |(_, stored)| intent.with_value(stored));
             // The steps of a bulk write are separate writes, which are admitted one by one.
             let is_bulk = self.bulk_epoch(table).is_some();
@@ -99,9 +99,10 @@ impl ActiveTransaction {
                 let before = self.moment();
                 let are_held = held.is_some();
                 let attempt = match is_bulk {
-                    true => Ok(self.write_bulk_indexed(table, &indexes, key, intent).await),
+                    true => Ok(self.write_bulk_indexed(table, &indexes, key, intent, rule).await),
                     false => {
-                        self.try_write(table, &indexes, begin, key, what, &fetched, are_held).await
+                        let attempt = (&fetched, are_held);
+                        self.try_write(table, &indexes, begin, key, what, rule, attempt).await
                     }
                 };
                 drop(held.take());
@@ -109,7 +110,7 @@ impl ActiveTransaction {
                     Ok(Err(OperationError::Conflict(_)))
                         if self.extend_past_conflict(self.moment() == before) => {}
                     Ok(Err(error))
-                        if self.remove_expired_conflict(table, &indexes, &error).await? => {}
+                        if self.remove_expired_conflict(table, &indexes, &error, rule).await? => {}
                     Ok(done) => {
                         if let (Some((expiry, _)), Ok(_)) = (&expiring, &done) {
                             let mut writes = self.writes().borrow_mut();
@@ -150,8 +151,8 @@ impl ActiveTransaction {
         begin: Lsn,
         key: &[u8],
         (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
-        fetched: &FetchedValues,
-        are_held: bool,
+        rule: Option<ExpiryRule>,
+        (fetched, are_held): (&FetchedValues, bool),
     ) -> WriteAttempt<'t, bool> {
         // All gates are joined before anything is written.
         let mut tables = iter::once(table).chain(indexes.iter().map(|index| &**index.entries()));
@@ -178,7 +179,7 @@ impl ActiveTransaction {
         if self.has_moved_on_from(begin) {
             return Err(WriteWait::Again);
         }
-        let intent = match self.for_stored(table, key, intent, old.bytes()) {
+        let intent = match self.for_stored(table, key, intent, old.bytes(), rule) {
             Ok(intent) => intent,
             Err(told) => {
                 self.note_sight(table, key, &old);

@@ -1,0 +1,330 @@
+//! Execution of a transaction without commit.
+
+use std::collections::BTreeMap;
+
+use super::encoding::{KeySpace, SpacesToEncode};
+use super::key_set::{KeySet, KeySetBuilder};
+use super::row_writes::{RowWrites, RowWritesBuilder};
+use crate::database::error::{BusyWith, Error, Misuse, Result};
+use crate::database::handle::Database;
+use crate::database::ticket::Ticket;
+use crate::database::transaction::Transaction;
+use crate::database::transaction_builder::{
+    Ending, Outcome, TransactionBuilder, TransactionOptions,
+};
+use crate::record::{Records, split_expiry};
+use crate::rid::{CATALOG, TableId};
+use crate::sched::engine_call;
+use crate::transaction::Isolation;
+
+/// A transaction that was executed and not committed: its result, and what it read and wrote.
+/// [`Database::execute`] returns it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Proposal<T> {
+    /// The value that the closure returned.
+    pub value: T,
+    /// Everything that the closure read, except the records that it wrote. The transaction is still
+    /// valid as long as nobody else writes these keys or those of [`RowWrites::keys`].
+    pub reads: KeySet,
+    /// Everything that the closure wrote.
+    pub writes: RowWrites,
+    /// The closure saw exactly the transactions that committed at an LSN below this one.
+    pub snapshot_lsn: u64,
+    /// How often the closure ran: 1 without conflicts.
+    pub attempts: u32,
+    /// Is durable once everything is that the value and the writes depend on.
+    pub ticket: Ticket,
+}
+
+/// The read set and the write set of a transaction, and the names of their tables.
+struct CollectedSets {
+    reads: KeySetBuilder,
+    writes: RowWritesBuilder,
+    tables: BTreeMap<TableId, String>,
+}
+
+impl Database {
+    /// Runs `body` as a transaction and, instead of committing it, returns what it read and wrote.
+    /// The database is unchanged.
+    ///
+    /// A replicated service executes a transaction on any node, decides its place in an order of
+    /// all transactions, and commits it on every node by [`Transaction::apply`]. An
+    /// [`OrderedCertifier`](super::OrderedCertifier) decides whether it is still valid there. A
+    /// service can also show the effects of a transaction before it runs it.
+    ///
+    /// - **Isolation**: reads are always tracked, as under
+    ///   [`Isolation::Serializable`](crate::Isolation). A record whose write succeeded is not in
+    ///   [`Proposal::reads`], although the write may reveal whether it existed. Treat the written
+    ///   keys as read. [`Transaction::get_part`] counts as a read of the whole record.
+    /// - **Durability**: the result is returned without waiting for the log.
+    ///   [`Proposal::ticket`] waits for what it depends on. Errors wait, as those of
+    ///   [`Database::run`].
+    /// - **Other transactions**: the closure holds the records that it writes until it ends. A
+    ///   transaction that writes the same record meets a conflict meanwhile and runs again.
+    /// - **Not possible** are: creating, changing, renaming and dropping tables and indexes, opening
+    ///   a table whose value type has changed, and writes to staged tables.
+    ///
+    /// Cancellation, panics and retries after conflicts are as for [`Database::run`].
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let here = Database::in_memory(Options::default().workers(1))?;
+    /// let there = Database::in_memory(Options::default().workers(1))?;
+    /// let cents: Table<str, u64> = here.create_table("cents").await?;
+    /// let copy: Table<str, u64> = there.create_table("cents").await?;
+    ///
+    /// let table = cents.clone();
+    /// let proposal = here
+    ///     .execute(async move |tx| {
+    ///         let cents = tx.get(&table, "ada").await?.unwrap_or(0) + 100;
+    ///         tx.put(&table, "ada", &cents).await?;
+    ///         Ok(cents)
+    ///     })
+    ///     .await?;
+    /// assert_eq!((proposal.value, proposal.attempts), (100, 1));
+    /// assert_eq!(here.get(&cents, "ada").await?, None);
+    ///
+    /// let writes = proposal.writes;
+    /// there.run(async move |tx| tx.apply(&writes).await).await?;
+    /// assert_eq!(there.get(&copy, "ada").await?, Some(100));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// - The error of `body`, and those of [`Database::run`] except [`Error::CommitUnknown`].
+    /// - [`Misuse::NotExecutable`](crate::Misuse) if `body` did something listed above.
+    /// - [`Error::Busy`] if a table that `body` used was renamed or dropped meanwhile.
+    pub fn execute<T, F>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<Proposal<T>>> + Send + use<T, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.transaction().try_execute(body)
+    }
+
+    /// Like [`Database::execute`], for a closure with its own error type; see
+    /// [`Database::try_run`].
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let renamed = db.try_execute(async move |tx| {
+    ///     let name = tx.get(&names, &1).await?;
+    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///     Ok::<_, anyhow::Error>(name.len())
+    /// });
+    /// assert_eq!(renamed.await.unwrap_err().to_string(), "no person has this number");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::execute`].
+    pub fn try_execute<T, E, F>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<Proposal<T>, E>> + Send + use<T, E, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        self.transaction().try_execute(body)
+    }
+}
+
+impl TransactionBuilder {
+    /// Like [`Database::execute`], with the number of attempts of this builder. With
+    /// [`TransactionBuilder::read_only`], reads are not tracked, so that [`Proposal::reads`] is
+    /// empty.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let once = db.transaction().max_attempts(1);
+    /// let proposal = once.execute(async move |tx| tx.put(&names, &1, "ada").await).await?;
+    /// assert_eq!(proposal.writes.rows().count(), 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::execute`].
+    pub fn execute<T, F>(
+        self,
+        body: F,
+    ) -> impl Future<Output = Result<Proposal<T>>> + Send + use<T, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_execute(body)
+    }
+
+    /// Like [`TransactionBuilder::execute`], for a closure with its own error type; see
+    /// [`Database::try_run`].
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let once = db.transaction().max_attempts(1);
+    /// let refused = once.try_execute(async move |tx| {
+    ///     anyhow::ensure!(tx.contains(&names, &1).await?, "no person has this number");
+    ///     anyhow::Ok(())
+    /// });
+    /// assert!(refused.await.is_err());
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::execute`].
+    pub fn try_execute<T, E, F>(
+        self,
+        body: F,
+    ) -> impl Future<Output = Result<Proposal<T>, E>> + Send + use<T, E, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let Self { db, options } = self;
+        let isolation = Some(Isolation::Serializable);
+        let options = TransactionOptions { isolation, ending: Ending::Abort, ..options };
+        let run = Self { db: db.clone(), options }.try_run(async move |tx: &Transaction| {
+            engine_call(|| tx.core().prepare_execution());
+            let value = body(tx).await?;
+            let (reads, writes) = tx.executed_sets().await?;
+            Ok::<_, E>((value, reads, writes))
+        });
+        async move {
+            let Outcome { value, attempts, commit_lsn: snapshot_lsn, depends_on } = run.await?;
+            let (value, reads, writes) = value;
+            let ticket = Ticket::new(db, depends_on);
+            Ok(Proposal { value, reads, writes, snapshot_lsn, attempts, ticket })
+        }
+    }
+}
+
+impl Transaction {
+    /// Returns what the transaction has read and written so far.
+    ///
+    /// # Errors
+    /// The error with which a commit would fail; those of [`Database::execute`].
+    async fn executed_sets(&self) -> Result<(KeySet, RowWrites)> {
+        engine_call(|| self.core().check_executed())?;
+        let CollectedSets { reads, writes, tables } = engine_call(|| self.collect_sets())?;
+        for (id, name) in tables {
+            self.check_name_of(id, &name).await?;
+        }
+        // What the checks above have met, and the time, which they do not use.
+        engine_call(|| self.core().check_executed())?;
+        let time_ms = self.core().used_time().unwrap_or(0);
+        Ok(engine_call(|| (reads.build(), writes.build(time_ms))))
+    }
+
+    fn collect_sets(&self) -> Result<CollectedSets> {
+        let mut reads = KeySetBuilder::default();
+        let mut writes = RowWritesBuilder::default();
+        let mut tables = BTreeMap::new();
+        let mut refusal = None;
+        let mut spaces = NumberedSpaces::default();
+        self.core().each_read(|table, low, high| {
+            match spaces.number(table, &mut reads.spaces, &mut tables) {
+                Ok(space) => reads.range(space, low, high),
+                Err(error) => refusal = Some(error),
+            }
+        });
+        let mut spaces = NumberedSpaces::default();
+        self.core().each_write(|write| {
+            let table = write.table;
+            if table.id == CATALOG {
+                let what = "create, change or drop tables or indexes".to_owned();
+                refusal = Some(Misuse::NotExecutable(what).into());
+                return;
+            }
+            let space = match spaces.number(table, &mut writes.spaces, &mut tables) {
+                Ok(space) => space,
+                Err(error) => {
+                    refusal = Some(error);
+                    return;
+                }
+            };
+            if table.of_index().is_some() {
+                return writes.entry(space, write.key);
+            }
+            let value = write.stored.map(|stored| match table.expires() {
+                true => {
+                    let (expiry, value) = split_expiry(stored);
+                    (value, Some(expiry))
+                }
+                false => (stored, None),
+            });
+            writes.row(space, write.key, write.existed, value);
+        });
+        match refusal {
+            Some(error) => Err(error),
+            None => Ok(CollectedSets { reads, writes, tables }),
+        }
+    }
+
+    /// Checks that a table has this name in the transaction's snapshot.
+    ///
+    /// # Errors
+    /// [`Misuse::NotExecutable`] if the table is staged; [`Error::Busy`] if its name has changed.
+    async fn check_name_of(&self, id: TableId, name: &str) -> Result<()> {
+        if self.table_id_of(name).await? == Some(id) {
+            return Ok(());
+        }
+        if self.is_listed_as_dropped(id.0).await? {
+            return Err(Misuse::NotExecutable(format!("use the staged table {name:?}")).into());
+        }
+        Err(BusyWith::TableChange { table: name.to_owned() }.into())
+    }
+}
+
+/// The numbers of tables and indexes in a set.
+#[derive(Default)]
+struct NumberedSpaces(BTreeMap<TableId, u16>);
+
+impl NumberedSpaces {
+    /// Returns the number of a table or an index in a set, of which it becomes a space. Lists the
+    /// table's name, unless it is the catalog.
+    fn number(
+        &mut self,
+        table: &Records,
+        spaces: &mut SpacesToEncode,
+        tables: &mut BTreeMap<TableId, String>,
+    ) -> Result<u16> {
+        if let Some(number) = self.0.get(&table.id) {
+            return Ok(*number);
+        }
+        let name = table.name();
+        // The entries of an index are named after the table and the index.
+        let index = table.of_index();
+        let of_table = match index {
+            Some(index) => &name[..name.len() - index.len() - 1],
+            None => &name,
+        };
+        let number = spaces.add(KeySpace { table: of_table, index }).ok_or_else(|| {
+            Misuse::NotExecutable("use more than 65,534 tables and indexes".to_owned())
+        })?;
+        if index.is_none() && table.id != CATALOG {
+            tables.insert(table.id, of_table.to_owned());
+        }
+        self.0.insert(table.id, number);
+        Ok(number)
+    }
+}

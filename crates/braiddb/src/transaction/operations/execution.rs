@@ -1,0 +1,76 @@
+//! Execution without commit: what a transaction read and wrote, by table and key. The caller aborts
+//! the transaction afterwards.
+//!
+//! A record whose write succeeded is not in the read set: the write protects it. So whoever decides
+//! about the transaction elsewhere also treats the written keys as read.
+
+use std::ops::Bound;
+
+use crate::record::Records;
+use crate::transaction::context::active_transaction::ActiveTransaction;
+use crate::transaction::context::error::OperationError;
+use crate::transaction::sets::write_set::WriteKind;
+
+/// A write to a record of a table or to an entry of an index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExecutedWrite<'w> {
+    pub(crate) table: &'w Records,
+    pub(crate) key: &'w [u8],
+    /// True if the record existed before this write.
+    pub(crate) existed: bool,
+    /// The value in its stored form; `None` for a deletion.
+    pub(crate) stored: Option<&'w [u8]>,
+}
+
+impl ActiveTransaction {
+    /// Makes the transaction keep what the functions below return; precedes its operations.
+    pub(crate) fn prepare_execution(&self) {
+        self.reads().name_points(true);
+        self.set_keeps_values();
+    }
+
+    /// Checks that the transaction has not met a conflict, and that no operation failed halfway.
+    ///
+    /// # Errors
+    /// The error with which its commit would fail.
+    pub(crate) fn check_executed(&self) -> Result<(), OperationError> {
+        match self.lost().or_else(|| self.failed().cloned()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Excludes the abort of an executed transaction from the statistics.
+    pub(crate) fn end_execution(&self) {
+        self.leave_uncounted();
+    }
+
+    /// Calls `each` with everything that was read: a single key as a range of one.
+    pub(crate) fn each_read(&self, each: impl FnMut(&Records, Bound<&[u8]>, Bound<&[u8]>)) {
+        self.reads().visit(each);
+    }
+
+    /// Calls `each` with every write. A later write of the same record replaces the earlier one.
+    pub(crate) fn each_write(&self, mut each: impl FnMut(ExecutedWrite<'_>)) {
+        let writes = self.writes().borrow();
+        for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
+            let stored = (write.kind != WriteKind::Delete).then(|| writes.value(write));
+            // SAFETY: tables that an active transaction has used exist.
+            let table = unsafe { write.table.get() };
+            each(ExecutedWrite { table, key: writes.key(write), existed: write.existed(), stored });
+        }
+        for write in &writes.paged {
+            // SAFETY: the change belongs to the transaction and is not retired before it ends.
+            let existed = unsafe { write.change.get() }.before().is_some();
+            let stored = (!write.deleted).then(|| writes.paged_value(write));
+            // SAFETY: tables that an active transaction has used exist.
+            let table = unsafe { write.table.get() };
+            each(ExecutedWrite { table, key: writes.paged_key(write), existed, stored });
+        }
+    }
+
+    /// The transaction's time in milliseconds since 1970, if an expiry decision used it.
+    pub(crate) fn used_time(&self) -> Option<u64> {
+        self.time_used().get().then(|| self.time_taken().get())
+    }
+}
