@@ -269,7 +269,9 @@ impl WrittenSpace {
             return Err(self.changed(Some(key), written_at));
         }
         let contains = |(low, high): &WrittenRange| {
-            (low.as_ref().map(|key| &**key), high.as_ref().map(|key| &**key)).contains(key)
+            let range = (low.as_ref().map(|key| &**key), high.as_ref().map(|key| &**key));
+            // Other crates of a program may compare their types with byte strings too.
+            RangeBounds::<[u8]>::contains(&range, key)
         };
         self.check_ranges(snapshot, contains)
     }
