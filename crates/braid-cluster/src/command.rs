@@ -38,8 +38,20 @@ pub struct Submission {
 /// The change that a submission asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
+    Transaction(ExecutedTransaction),
     /// Has no effect if the table exists.
     CreateTable(ClusterTable),
+}
+
+/// A transaction that one node executed and every node certifies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecutedTransaction {
+    /// Index of the last entry that the execution saw.
+    pub base: u64,
+    /// Encoded `KeySet` of what it read.
+    pub reads: Bytes,
+    /// Encoded `RowWrites`.
+    pub writes: Bytes,
 }
 
 /// A table of the cluster, as listed in its catalog.

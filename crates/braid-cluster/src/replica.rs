@@ -33,7 +33,14 @@ struct Shared {
     /// Index and commit LSN of applied entries, in the order of both.
     positions: VecDeque<(u64, u64)>,
     /// Submissions of this node whose entries are not applied yet.
-    waiting: BTreeMap<SubmissionId, oneshot::Sender<Decided>>,
+    waiting: BTreeMap<SubmissionId, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    sender: oneshot::Sender<Decided>,
+    /// A leader may have received the submission.
+    is_sent: bool,
 }
 
 impl Replica {
@@ -86,18 +93,26 @@ impl Replica {
     /// Returns a receiver for the decision of a submission.
     pub fn expect_decision(&self, id: SubmissionId) -> oneshot::Receiver<Decided> {
         let (sender, receiver) = oneshot::channel();
-        self.shared().waiting.insert(id, sender);
+        self.shared().waiting.insert(id, Waiting { sender, is_sent: false });
         receiver
     }
 
     /// Returns whether the submission's decision is still awaited.
     pub fn is_awaited(&self, id: SubmissionId) -> bool {
-        self.shared().waiting.get(&id).is_some_and(|sender| !sender.is_closed())
+        self.shared().waiting.contains_key(&id)
     }
 
-    /// Ends the wait for a decision that nobody needs anymore.
-    pub fn forget_decision(&self, id: SubmissionId) {
-        self.shared().waiting.remove(&id);
+    /// Notes that a submission is about to be sent. Returns `false` if nobody waits for it anymore:
+    /// then it must not be sent.
+    pub fn mark_sent(&self, id: SubmissionId) -> bool {
+        let mut shared = self.shared();
+        let waiting = shared.waiting.get_mut(&id);
+        waiting.map(|waiting| waiting.is_sent = true).is_some()
+    }
+
+    /// Ends the wait for a decision. Returns whether the submission may have been sent.
+    pub fn give_up(&self, id: SubmissionId) -> bool {
+        self.shared().waiting.remove(&id).is_none_or(|waiting| waiting.is_sent)
     }
 
     /// Reports the decisions of an entry. Only the first decision of a submission counts.
@@ -108,15 +123,15 @@ impl Replica {
     ) {
         let mut shared = self.shared();
         for (id, decision) in decisions {
-            if let Some(sender) = shared.waiting.remove(&id) {
+            if let Some(Waiting { sender, .. }) = shared.waiting.remove(&id) {
                 // The receiver may have given up at its deadline.
                 _ = sender.send((decision, index));
             }
         }
     }
 
-    /// Ends all waits without decisions.
+    /// Ends the waits for submissions that were sent, without decisions.
     pub fn forget_submissions(&self) {
-        self.shared().waiting.clear();
+        self.shared().waiting.retain(|_, waiting| !waiting.is_sent);
     }
 }
