@@ -99,7 +99,7 @@ impl Cluster {
             intake: Intake::start(raft.clone()),
             incoming: Mutex::default(),
         });
-        transport.serve(service.clone());
+        transport.serve(service.clone())?;
         let retry_pause = options.heartbeat;
         let leader = Leader { raft: raft.clone(), peers, service, retry_pause };
         let proposer = Proposer::start(replica.clone(), leader.clone(), options.max_requests);
@@ -146,12 +146,15 @@ impl Cluster {
         }
     }
 
-    /// Adds a running node to the cluster. It copies the contents first, and then votes.
+    /// Adds a running node to the cluster. It copies the contents first, and then votes. If it has
+    /// not copied them before the deadline, it is not added.
     ///
     /// # Errors
     /// [`Error::NoQuorum`]; [`Error::Refused`] with the reason.
     pub async fn add_node(&self, node: NodeId, address: impl Into<String>) -> Result<()> {
-        self.change_members(MemberChange::Add { node, address: address.into() }).await
+        // The leader gives up before this call does.
+        let timeout = self.timeout.mul_f64(0.8);
+        self.change_members(MemberChange::Add { node, address: address.into(), timeout }).await
     }
 
     /// Removes a node from the cluster.

@@ -5,6 +5,7 @@ mod applier;
 mod cluster;
 mod command;
 mod error;
+mod grpc;
 mod intake;
 mod leader;
 mod log_store;
@@ -28,11 +29,14 @@ mod submit;
 mod transport;
 
 #[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
 mod storage_tests;
 
 pub use cluster::Cluster;
 pub use command::SubmissionId;
 pub use error::{Error, Result};
+pub use grpc::{GrpcTransport, Security, TlsFiles};
 pub use memory::MemoryNetwork;
 pub use options::ClusterOptions;
 pub use raft::NodeId;

@@ -144,8 +144,9 @@ impl Transport for MemoryTransport {
         })
     }
 
-    fn serve(&self, service: Arc<Service>) {
+    fn serve(&self, service: Arc<Service>) -> crate::Result<()> {
         self.network.links().services.insert(self.address.clone(), service);
+        Ok(())
     }
 
     fn stop(&self) {

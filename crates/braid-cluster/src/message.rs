@@ -1,5 +1,7 @@
 //! Messages between nodes, and their encoding.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
@@ -49,8 +51,9 @@ pub enum Request {
 /// A change of the cluster's members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberChange {
-    /// Adds a node, which first copies the contents and then becomes a voter.
-    Add { node: NodeId, address: String },
+    /// Adds a node, which first copies the contents and then becomes a voter. If it has not copied
+    /// them within `timeout`, it is not added.
+    Add { node: NodeId, address: String, timeout: Duration },
     /// Removes a node.
     Remove { node: NodeId },
 }

@@ -87,7 +87,7 @@ impl ClusterOptions {
             snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(self.kept_entries.max(1)),
             max_in_snapshot_log_to_keep: self.kept_entries,
             replication_lag_threshold: self.kept_entries.max(1),
-            purge_batch_size: 64,
+            purge_batch_size: self.kept_entries.clamp(1, 64),
             ..openraft::Config::default()
         };
         config.validate().map_err(|error| error.to_string())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
@@ -127,15 +128,38 @@ impl Service {
 
     async fn change_members(&self, change: MemberChange) -> Result<Answer, Refusal> {
         let change = match change {
-            MemberChange::Add { node, address } => {
-                let learner = self.raft.add_learner(node, BasicNode::new(address), true).await;
-                learner.map_err(write_refusal)?;
+            MemberChange::Add { node, address, timeout } => {
+                self.add_learner(node, address, timeout).await?;
                 ChangeMembers::AddVoterIds(BTreeSet::from([node]))
             }
             MemberChange::Remove { node } => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
         };
         self.raft.change_membership(change, false).await.map_err(write_refusal)?;
         Ok(Answer::Done)
+    }
+
+    /// Adds a node without a vote, and waits until it has the log. A voter that cannot be reached
+    /// would count for majorities.
+    async fn add_learner(
+        &self,
+        node: NodeId,
+        address: String,
+        timeout: Duration,
+    ) -> Result<(), Refusal> {
+        let learner = self.raft.add_learner(node, BasicNode::new(address), false).await;
+        let needed = learner.map_err(write_refusal)?.log_id;
+        let mut metrics = self.raft.metrics();
+        let has_log = metrics.wait_for(|metrics| {
+            let replication = metrics.replication.as_ref();
+            let matching = replication.and_then(|nodes| *nodes.get(&node)?);
+            matching.is_some_and(|log_id| log_id.index >= needed.index)
+        });
+        if let Ok(Ok(_)) = tokio::time::timeout(timeout, has_log).await {
+            return Ok(());
+        }
+        let change = ChangeMembers::RemoveNodes(BTreeSet::from([node]));
+        self.raft.change_membership(change, false).await.map_err(write_refusal)?;
+        Err(Refusal::Failed(format!("node {node} did not copy the contents within {timeout:?}")))
     }
 }
 

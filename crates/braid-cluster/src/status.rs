@@ -16,6 +16,8 @@ pub struct Status {
     pub term: u64,
     /// Index of the last entry in this node's log.
     pub last_log_index: u64,
+    /// Index up to which this node has purged its log.
+    pub purged_index: u64,
     /// Index of the last entry that this node has applied.
     pub applied_index: u64,
     /// Voters, with their addresses.
@@ -45,6 +47,7 @@ impl Status {
             leader: metrics.current_leader,
             term: metrics.current_term,
             last_log_index: metrics.last_log_index.unwrap_or(0),
+            purged_index: matching(metrics.purged),
             applied_index,
             voters: of_voters,
             learners,

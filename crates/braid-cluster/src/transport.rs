@@ -28,7 +28,10 @@ pub trait Transport: Send + Sync + 'static {
     fn call(&self, address: &str, message: Bytes, timeout: Duration) -> CallFuture;
 
     /// Begins to pass the messages that arrive to a node. Called once.
-    fn serve(&self, service: Arc<Service>);
+    ///
+    /// # Errors
+    /// [`Error::Options`](crate::Error::Options) if the transport cannot receive messages.
+    fn serve(&self, service: Arc<Service>) -> crate::Result<()>;
 
     /// Ends to pass messages.
     fn stop(&self);
