@@ -13,7 +13,7 @@ use braiddb::{Database, Options, Table, Transaction};
 
 const KEYS: u64 = 100_000;
 
-/// What the clients of a run did.
+/// Totals of all clients of a run.
 #[derive(Default)]
 struct Totals {
     attempts: AtomicU64,

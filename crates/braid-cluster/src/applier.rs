@@ -141,6 +141,7 @@ impl Applier {
         self.applied.log_id = Some(log_id);
         self.certifier.advance(index);
         let (storage, applied) = (self.replica.storage.clone(), encode(&self.applied));
+        let changes = Arc::new(changes);
         let write = async move |tx: &Transaction| {
             for table in &changes.created {
                 tx.put(&storage.catalog, &table.name, &encode(table)).await?;
@@ -154,10 +155,8 @@ impl Applier {
             tx.delete_range(&storage.window, ..(last + 1, 0)).await?;
             tx.put(&storage.state, row::APPLIED, &applied).await
         };
-        // Closures that execute on this node may hold records for a moment.
-        let transaction = self.replica.storage.db.transaction().max_attempts(u32::MAX);
-        let (outcome, _) = transaction.run_visible(write).await?;
-        self.replica.set_applied(index, outcome.commit_lsn);
+        let (lsn, _) = self.replica.storage.run_visible(write).await?;
+        self.replica.set_applied(index, lsn);
         Ok(())
     }
 }

@@ -120,7 +120,7 @@ impl Cluster {
         Ok(Self { inner: Arc::new(inner), timeout })
     }
 
-    /// Returns a handle whose calls have another deadline than [`ClusterOptions::timeout`].
+    /// Returns a handle with another deadline of calls than [`ClusterOptions::timeout`].
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
@@ -197,7 +197,7 @@ impl Cluster {
         Ok(self.inner.db.open_table(name).await?)
     }
 
-    /// Returns what this node knows of the cluster.
+    /// Returns the state of the cluster as this node knows it.
     pub fn status(&self) -> Status {
         Status::of(&self.inner.raft, self.inner.replica.applied())
     }
@@ -211,9 +211,10 @@ impl Cluster {
 
     /// Returns the error for a call that found no leader.
     pub(crate) fn no_leader(&self) -> Error {
-        match self.inner.leader.is_member() {
-            true => Error::NoQuorum(self.timeout),
-            false => Error::NotMember(self.inner.options.node),
+        match self.status().failure {
+            Some(failure) => Error::Stopped(failure),
+            None if self.inner.leader.is_member() => Error::NoQuorum(self.timeout),
+            None => Error::NotMember(self.inner.options.node),
         }
     }
 

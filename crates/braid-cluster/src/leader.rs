@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::ServerState;
-
 use crate::message::{Answer, Request};
 use crate::network::{CallFailure, Peers};
 use crate::raft::{NodeId, Raft};
@@ -36,7 +34,7 @@ impl Leader {
         Some(LeaderNode { id, address: node.addr.clone() })
     }
 
-    /// Waits until the leader is known, or the time is over.
+    /// Waits until the leader is known, at most for this time.
     pub async fn wait_known(&self, timeout: Duration) -> Option<LeaderNode> {
         let mut metrics = self.raft.metrics();
         let known = async {
@@ -77,7 +75,6 @@ impl Leader {
     /// Returns whether this node is a voter or learner of a cluster.
     pub fn is_member(&self) -> bool {
         let metrics = self.raft.metrics().borrow().clone();
-        metrics.state != ServerState::Shutdown
-            && metrics.membership_config.membership().get_node(&self.peers.node).is_some()
+        metrics.membership_config.membership().get_node(&self.peers.node).is_some()
     }
 }

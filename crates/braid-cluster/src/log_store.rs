@@ -88,24 +88,27 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<(u64, Vec<u8>)> =
+        let entries: Arc<[(u64, Vec<u8>)]> =
             entries.into_iter().map(|entry| (entry.log_id.index, encode(&entry))).collect();
         let log = self.0.log.clone();
         let write = async move |tx: &braiddb::Transaction| {
-            for (index, entry) in &entries {
+            for (index, entry) in &*entries {
                 tx.put(&log, index, entry).await?;
             }
             Ok(())
         };
         // Returns when the entries are durable. openraft 0.9 waits for that before it continues.
-        self.0.db.run(write).await.map_err(storage_error)?;
+        self.0.run(write).await.map_err(storage_error)?;
         callback.log_io_completed(Ok(()));
         Ok(())
     }
 
     async fn truncate(&mut self, log_id: LogId) -> StorageResult<()> {
-        self.0.db.delete_range(&self.0.log, log_id.index..).await.map_err(storage_error)?;
-        Ok(())
+        let log = self.0.log.clone();
+        let truncate = async move |tx: &braiddb::Transaction| {
+            tx.delete_range(&log, log_id.index..).await.map(drop)
+        };
+        self.0.run(truncate).await.map_err(storage_error)
     }
 
     async fn purge(&mut self, log_id: LogId) -> StorageResult<()> {
@@ -114,6 +117,6 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             tx.delete_range(&log, ..=log_id.index).await?;
             tx.put(&state, row::PURGED, &purged).await
         };
-        self.0.db.run(purge).await.map_err(storage_error)
+        self.0.run(purge).await.map_err(storage_error)
     }
 }

@@ -1,5 +1,6 @@
-//! The state machine by itself: the same log gives the same decisions and contents on a node that
-//! never stops, on one that restarts after every entry, and on one that received a snapshot.
+//! The state machine without a network. The same log gives the same decisions and contents on a
+//! node that never stops, on one that restarts after every entry, and on one that received a
+//! snapshot.
 
 use std::sync::Arc;
 

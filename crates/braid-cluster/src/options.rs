@@ -19,7 +19,8 @@ pub struct ClusterOptions {
     /// Deadline of calls, which [`Cluster::with_timeout`](crate::Cluster::with_timeout) changes.
     /// Default: 5 s.
     pub timeout: Duration,
-    /// Calls that may be under way at the same time on this node. Default: 16 384.
+    /// Calls that may be under way at the same time on this node. It should be
+    /// less than `max_open` of the database. Default: 8 192.
     pub max_requests: usize,
     /// A follower that lacks more entries than this receives a snapshot. The log keeps at least as
     /// many. Default: 8 192.
@@ -41,7 +42,7 @@ impl ClusterOptions {
             node,
             heartbeat: Duration::from_millis(100),
             timeout: Duration::from_secs(5),
-            max_requests: 16_384,
+            max_requests: 8_192,
             kept_entries: 8_192,
         }
     }

@@ -16,8 +16,8 @@ use crate::replica::Replica;
 
 /// No submission is added to a batch that has this many bytes.
 const BATCH_BYTES: usize = 512 << 10;
-/// Batches of this node that may be under way at the same time. Others gather meanwhile, so the
-/// size of batches adapts to the round trip.
+/// Batches of this node that may be under way at the same time. Later submissions
+/// wait for the next batch, so the size of batches adapts to the round trip.
 const MAX_BATCHES: usize = 2;
 /// Time without an answer after which a batch is sent again.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,7 +66,7 @@ async fn send_all(replica: Arc<Replica>, leader: Leader, mut queue: mpsc::Receiv
     }
 }
 
-/// Sends a batch until the leader has committed it, or nobody waits for it anymore.
+/// Sends a batch until the leader has committed it, or all its calls have ended.
 async fn send(replica: &Replica, leader: &Leader, mut batch: Vec<Outgoing>) {
     loop {
         let Some(target) = leader.wait_known(SEND_TIMEOUT).await else {

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 )]
 pub struct Token(pub(crate) u64);
 
-/// What a read must see.
+/// Transactions that a read must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
     /// Everything committed before the read was called, on any node. One round trip to the leader,

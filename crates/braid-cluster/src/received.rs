@@ -89,7 +89,7 @@ pub async fn install(storage: &Storage, snapshot: CompleteSnapshot) -> Result<()
     resume_installation(storage).await
 }
 
-/// Finishes an installation that was begun, if there is one.
+/// Finishes an installation that an earlier run of the node began.
 pub async fn resume_installation(storage: &Storage) -> Result<()> {
     let Some(applied) = storage.state_row::<Applied>(row::INSTALLING).await? else { return Ok(()) };
     let mut table = None;

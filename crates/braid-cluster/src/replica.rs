@@ -1,4 +1,4 @@
-//! State of a node that its parts share: the database, what is applied, and who waits for it.
+//! Shared state of a node: the database, the applied position, and calls that wait for decisions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,8 +102,8 @@ impl Replica {
         self.shared().waiting.contains_key(&id)
     }
 
-    /// Notes that a submission is about to be sent. Returns `false` if nobody waits for it anymore:
-    /// then it must not be sent.
+    /// Notes that a submission is about to be sent. Returns `false` if its call has ended: then
+    /// it must not be sent.
     pub fn mark_sent(&self, id: SubmissionId) -> bool {
         let mut shared = self.shared();
         let waiting = shared.waiting.get_mut(&id);

@@ -24,6 +24,9 @@ use crate::storage::{Applied, CATALOG_TABLE, Storage, WINDOW_TABLE, decode, row}
 /// A chunk has about this many bytes of rows, or one larger row.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// A table whose types only the catalog names.
+type EncodedTable = Table<[u8], [u8]>;
+
 /// A snapshot as openraft passes it around.
 #[derive(Debug)]
 pub enum SnapshotData {
@@ -64,7 +67,7 @@ pub struct SnapshotReader {
     /// State of the snapshot.
     pub applied: Applied,
     state: ReaderState,
-    tables: VecDeque<(ClusterTable, Table<[u8], [u8]>)>,
+    tables: VecDeque<(ClusterTable, EncodedTable)>,
 }
 
 #[derive(Debug)]
@@ -72,7 +75,7 @@ enum ReaderState {
     Begin,
     Tables,
     /// In a table, behind a key.
-    Rows(Table<[u8], [u8]>, Bound<Vec<u8>>),
+    Rows(EncodedTable, Bound<Vec<u8>>),
     Ended,
 }
 
@@ -129,7 +132,7 @@ impl SnapshotReader {
     /// Returns the next rows of a table.
     async fn rows(
         &self,
-        table: Table<[u8], [u8]>,
+        table: EncodedTable,
         after: Bound<Vec<u8>>,
     ) -> Result<Vec<(Bytes, Bytes)>> {
         let read = async move |tx: &Transaction| {
@@ -148,7 +151,7 @@ impl SnapshotReader {
 }
 
 /// Opens a table, whatever its types are.
-async fn open(tx: &Transaction, name: &str) -> Result<(ClusterTable, Table<[u8], [u8]>)> {
+async fn open(tx: &Transaction, name: &str) -> Result<(ClusterTable, EncodedTable)> {
     let (table, description) = tx.open_encoded_table(name).await?;
     let braiddb::tables::TableDescription { name, key_type, value_type, options, .. } = description;
     Ok((ClusterTable { name, key_type, value_type, is_paged: options.paged }, table))

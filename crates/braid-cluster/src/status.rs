@@ -1,10 +1,10 @@
-//! What a node knows of its cluster.
+//! State of a cluster as one node knows it.
 
 use std::collections::BTreeMap;
 
 use crate::raft::{NodeId, Raft};
 
-/// What a node knows of its cluster, for people and metrics.
+/// State of a cluster as one node knows it, for people and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {

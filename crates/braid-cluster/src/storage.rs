@@ -4,7 +4,9 @@
 //! They are tables of the user's database, so that one flush serves them and the user's records.
 //! Names that start with `raft.` are reserved for them.
 
-use braiddb::{Database, Result, Table};
+use std::time::Duration;
+
+use braiddb::{Database, Result, Table, Ticket, Transaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,6 +19,9 @@ pub const RESERVED_PREFIX: &str = "raft.";
 pub const CATALOG_TABLE: &str = "raft.catalog";
 /// Name of the certification window, which snapshots contain.
 pub const WINDOW_TABLE: &str = "raft.window";
+
+/// Pause before a transaction is repeated that found the database overloaded.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Rows of the table `raft.state`.
 pub mod row {
@@ -84,7 +89,36 @@ impl Storage {
 
     /// Writes a row of `raft.state`, and returns when it is durable.
     pub async fn set_state_row(&self, name: &str, value: &impl Serialize) -> Result<()> {
-        self.db.put(&self.state, name, &encode(value)).await
+        let (state, name, value) = (self.state.clone(), name.to_owned(), encode(value));
+        self.run(async move |tx: &Transaction| tx.put(&state, &name, &value).await).await
+    }
+
+    /// Runs a transaction of the cluster, and returns when it is visible. Executing closures may
+    /// hold its records or all places of a worker for a moment; it waits for them.
+    pub async fn run_visible<F>(&self, body: F) -> Result<(u64, Ticket)>
+    where
+        F: AsyncFn(&Transaction) -> Result<()> + Clone + Send + 'static,
+    {
+        loop {
+            let transaction = self.db.transaction().max_attempts(u32::MAX);
+            match transaction.run_visible(body.clone()).await {
+                Ok((outcome, ticket)) => return Ok((outcome.commit_lsn, ticket)),
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!("a transaction of the cluster is repeated: {error}");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Runs a transaction of the cluster, and returns when it is durable.
+    pub async fn run<F>(&self, body: F) -> Result<()>
+    where
+        F: AsyncFn(&Transaction) -> Result<()> + Clone + Send + 'static,
+    {
+        let (_, ticket) = self.run_visible(body).await?;
+        ticket.durable().await
     }
 
     /// Returns the tables of the cluster, by name.

@@ -75,8 +75,19 @@ async fn a_minority_neither_writes_nor_reads() {
     let mut cluster = TestCluster::three(4).await;
     let table: Table<u64, u64> = cluster.nodes[&1].open_or_create_table("counters").await.unwrap();
     add(&cluster.nodes[&1], &table, 1, 1).await.unwrap();
+    let of = table.clone();
+    let read = async move |tx: &Transaction| tx.get(&of, &1).await;
+    let node = &cluster.nodes[&1];
+    assert_eq!(node.read(Consistency::Linearizable, read.clone()).await.unwrap(), Some(1));
     cluster.stop(2).await;
     cluster.stop(3).await;
+    // It has asked the leader less than an hour ago, and more than no time ago.
+    let node = cluster.nodes[&1].with_timeout(std::time::Duration::from_millis(800));
+    let stale = |max| Consistency::Stale { max };
+    let hour = stale(std::time::Duration::from_hours(1));
+    assert_eq!(node.read(hour, read.clone()).await.unwrap(), Some(1));
+    let now = node.read(stale(std::time::Duration::ZERO), read).await;
+    assert!(matches!(now, Err(Error::NoQuorum(_))), "{now:?}");
     let node = cluster.nodes[&1].with_timeout(std::time::Duration::from_millis(800));
     let written = add(&node, &table, 1, 1).await;
     assert!(

@@ -1,12 +1,12 @@
 //! Histories of list-append transactions, and a checker of strict serializability.
 //!
 //! Every transaction reads whole lists, and appends values that are unique in the history. So the
-//! final lists give the order of all writes, and each read tells which write it saw. The checker
+//! final lists give the order of all writes, and each read shows which write it saw. The checker
 //! builds the graph of dependencies and of real time, which must have no cycle (Adya; Elle).
 
 use std::collections::BTreeMap;
 
-/// What is known of a transaction's end.
+/// Result of a transaction, as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Committed,
@@ -100,8 +100,8 @@ fn writers(history: &[Record], finally: &BTreeMap<u64, Vec<u64>>) -> Result<Writ
     Ok(writers)
 }
 
-/// Adds that each transaction precedes those that began after its end. A chain of moments stands
-/// for the time, so the number of edges is linear.
+/// Adds that each transaction precedes those that began after its end. A chain of moments represents
+/// the time, so the number of edges is linear.
 fn add_real_time(graph: &mut Graph, history: &[Record], finally: &BTreeMap<u64, Vec<u64>>) {
     let is_there = |record: &Record| match record.end {
         End::Committed => true,
