@@ -23,7 +23,7 @@ use crate::sched::engine_code;
 use crate::transaction::{
     CatalogRow, OperationError, ScanBounds, WriteIntent, clear_records, forget_dropped,
 };
-use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
+use crate::types::{DecodeError, KeyBuffer, TableKey, Value, ValueShape};
 
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
@@ -242,10 +242,58 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        options.check(self.engine())?;
         V::check()?;
-        let (key_type, value_type) = (type_name(K::key_type_name())?, type_name(V::type_name())?);
-        let shapes = V::shape().into_iter().collect();
+        let types = [K::key_type_name(), V::type_name()];
+        let core = self.create_described(name, types, V::shape(), options).await?;
+        Ok(Table::of_its_types(name, core))
+    }
+
+    /// Creates a table of any types, for programs that know the types only by their names in the
+    /// catalog ([`Database::tables`]), such as a copy of another database. Its keys and values are
+    /// given in their stored encoding, and must be valid encodings of those types
+    /// ([`Transaction::open_encoded_table`]).
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// db.run(async |tx| {
+    ///     let options = TableOptions::default();
+    ///     let cities = tx.create_encoded_table("cities", "u64", "str", options).await?;
+    ///     tx.put(&cities, &1000_u64.to_be_bytes(), b"Ljubljana").await
+    /// })
+    /// .await?;
+    /// let cities: Table<u64, str> = db.open_table("cities").await?;
+    /// assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::create_table_with`].
+    pub async fn create_encoded_table(
+        &self,
+        name: &str,
+        key_type: &str,
+        value_type: &str,
+        options: TableOptions,
+    ) -> Result<Table<[u8], [u8]>> {
+        check_name(name)?;
+        let types = [key_type, value_type].map(str::to_owned);
+        Ok(Table::new(name, self.create_described(name, types, None, options).await?))
+    }
+
+    /// Creates a table with types of these names, and values of this shape.
+    async fn create_described(
+        &self,
+        name: &str,
+        [key_type, value_type]: [String; 2],
+        shape: Option<ValueShape>,
+        options: TableOptions,
+    ) -> Result<Arc<record::Records>> {
+        options.check(self.engine())?;
+        let (key_type, value_type) = (type_name(key_type)?, type_name(value_type)?);
+        let shapes = shape.into_iter().collect();
         let row = |id: TableId| {
             let (key, name) = (name_key(name).to_vec(), name.to_owned());
             let id = id.0;
@@ -254,11 +302,10 @@ impl Transaction {
         };
         let catalog = self.catalog();
         let created = self.core().create_table(&catalog, row, options.paged);
-        let created = engine_code(created).await;
-        match created {
+        match engine_code(created).await {
             Ok(core) => {
                 options.apply_to(&core, self.engine());
-                Ok(Table::of_its_types(name, core))
+                Ok(core)
             }
             Err(OperationError::KeyExists(_)) => Err(Error::TableExists(name.to_owned())),
             Err(error) => Err(error.into()),

@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use super::error::Error;
-use super::transaction_builder::{Outcome, TransactionFailure, TransactionOptions};
+use super::transaction_builder::{Ending, Outcome, TransactionFailure, TransactionOptions};
 use crate::sched::{
     Observed, Observer, WaitCause, contain, drop_contained, failed_attempts, observe, suspended_for,
 };
@@ -40,6 +40,8 @@ struct ObservedSpan {
 #[derive(Debug)]
 struct ActiveSpan {
     span: Span,
+    /// True if the transaction is not committed although it succeeds.
+    is_executed_only: bool,
     /// True while the worker is inside the span.
     is_entered: Cell<bool>,
     /// Number of retries, and the worker's own count of them before the current poll.
@@ -95,6 +97,7 @@ impl ObservedSpan {
     #[inline(never)]
     fn end<E>(self, result: Result<u64, &TransactionFailure<E>>) {
         let (outcome, commit_lsn) = match result {
+            Ok(_) if self.active.is_executed_only => ("executed", None),
             Ok(commit_lsn) => ("committed", Some(commit_lsn)),
             Err(TransactionFailure::Closure(_)) => ("rolled back", None),
             Err(TransactionFailure::Engine(error)) => (outcome_of(error), None),
@@ -126,6 +129,7 @@ impl ActiveSpan {
         let span = span.ok().filter(|span| !span.is_disabled())?;
         Some(Box::new(Self {
             span,
+            is_executed_only: options.ending == Ending::Abort,
             is_entered: Cell::new(false),
             failed_attempts: Cell::new(0),
             failed_before: Cell::new(0),

@@ -82,7 +82,7 @@ impl TransactionBuilder {
     /// for that.
     ///
     /// Until then, a crash may lose the transaction, and all later ones, but never an earlier one
-    /// alone. Nobody outside who relies on durability should learn the result before.
+    /// alone. Do not report the result to clients that rely on durability before.
     /// [`Durability::Relaxed`](crate::Durability) does the same for all transactions of a database,
     /// without tickets. An error is returned only after everything it depends on is durable, as
     /// [`Database::run`] does.

@@ -21,6 +21,7 @@ const OWNERS: u64 = 20;
 const GROUPS: u64 = 4;
 
 pub type Rows = Table<u64, [u8]>;
+type ByByte = Index<u64, u64, [u8]>;
 
 /// A table and its indexes.
 #[derive(Clone)]
@@ -28,7 +29,7 @@ pub struct Kind {
     pub rows: Rows,
     pub expires: bool,
     /// Unique, by the first byte; and by the second one. Other records have none.
-    pub indexes: Option<(Index<u64, u64, [u8]>, Index<u64, u64, [u8]>)>,
+    pub indexes: Option<(ByByte, ByByte)>,
 }
 
 #[derive(Clone)]
@@ -139,7 +140,7 @@ fn value(random: &mut fastrand::Rng) -> Vec<u8> {
     value
 }
 
-/// What a transaction learns: the beginning and the checksum of each result.
+/// The results of a transaction's operations: the beginning and the checksum of each result.
 #[derive(Default)]
 struct Learned(Vec<String>);
 

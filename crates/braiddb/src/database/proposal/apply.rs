@@ -25,8 +25,8 @@ impl Transaction {
     /// - Values are not decoded, except by key functions of indexes.
     ///
     /// The call may conflict with other transactions, also with closures that
-    /// [`Database::execute`](crate::Database::execute) runs at the same time. A program whose writes
-    /// must be applied sets a high [`TransactionBuilder::max_attempts`](crate::TransactionBuilder).
+    /// [`Database::execute`](crate::Database::execute) runs at the same time. If the writes must be
+    /// applied, set a high [`TransactionBuilder::max_attempts`](crate::TransactionBuilder).
     /// If the future is dropped early, or fails, the transaction cannot commit.
     ///
     /// For an example see [`Database::execute`](crate::Database::execute).
@@ -51,7 +51,9 @@ impl Transaction {
             if !self.core().may_use(&records) {
                 return Err(missing());
             }
-            records.set_name(table);
+            if records.name().is_empty() {
+                records.set_name(table);
+            }
             let has_expiry = |row: &RowWrite<'_>| row.expires_at_ms.is_some();
             let fits =
                 |row: &RowWrite<'_>| row.value.is_none() || has_expiry(row) == records.expires();

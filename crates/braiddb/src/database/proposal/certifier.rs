@@ -53,7 +53,7 @@ pub struct OrderedCertifier {
     /// The last entry, and the first from which on all written keys are known.
     newest: u64,
     oldest_snapshot: u64,
-    /// What was written after the oldest snapshot, in order.
+    /// The sets that were written after the oldest snapshot, in order.
     recorded: VecDeque<(u64, KeySet)>,
     /// Written keys by space, in the order of the spaces.
     spaces: Vec<WrittenSpace>,
@@ -140,7 +140,7 @@ impl OrderedCertifier {
     }
 
     /// Decides whether a proposal is valid after everything recorded so far. `snapshot` is the last
-    /// entry that it saw; an older one is safe, but may lead to needless conflicts. `read` is what
+    /// entry that it saw; an older one is safe, but may cause needless conflicts. `read` is what
     /// it read and `written` what it wrote.
     ///
     /// # Errors

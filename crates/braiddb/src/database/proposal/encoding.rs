@@ -1,4 +1,4 @@
-//! Common parts of the encodings of key sets and row writes (`docs/format.md`).
+//! Common parts of the encodings of key sets and row writes (`docs/proposals.md`).
 //!
 //! | bytes | contents |
 //! |---|---|

@@ -24,8 +24,8 @@ use crate::transaction::Isolation;
 pub struct Proposal<T> {
     /// The value that the closure returned.
     pub value: T,
-    /// Everything that the closure read, except the records that it wrote. The transaction is still
-    /// valid as long as nobody else writes these keys or those of [`RowWrites::keys`].
+    /// Everything that the closure read, except the records that it wrote. The transaction is
+    /// valid until another one writes one of these keys or of those in [`RowWrites::keys`].
     pub reads: KeySet,
     /// Everything that the closure wrote.
     pub writes: RowWrites,
@@ -37,12 +37,15 @@ pub struct Proposal<T> {
     pub ticket: Ticket,
 }
 
-/// The read set and the write set of a transaction, and the names of their tables.
+/// The read set and the write set of a transaction, and the tables and indexes that they name.
 struct CollectedSets {
     reads: KeySetBuilder,
     writes: RowWritesBuilder,
-    tables: BTreeMap<TableId, String>,
+    named: NamedTables,
 }
+
+/// Tables and indexes with their names, by the id of their records or entries.
+type NamedTables = BTreeMap<TableId, (String, Option<String>)>;
 
 impl Database {
     /// Runs `body` as a transaction and, instead of committing it, returns what it read and wrote.
@@ -54,14 +57,14 @@ impl Database {
     /// service can also show the effects of a transaction before it runs it.
     ///
     /// - **Isolation**: reads are always tracked, as under
-    ///   [`Isolation::Serializable`](crate::Isolation). A record whose write succeeded is not in
-    ///   [`Proposal::reads`], although the write may reveal whether it existed. Treat the written
-    ///   keys as read. [`Transaction::get_part`] counts as a read of the whole record.
+    ///   [`Isolation::Serializable`](crate::Isolation). [`Proposal::reads`] does not contain a
+    ///   record because a write of it succeeded, although that may reveal whether it existed. Treat
+    ///   the written keys as read. [`Transaction::get_part`] counts as a read of the whole record.
     /// - **Durability**: the result is returned without waiting for the log.
     ///   [`Proposal::ticket`] waits for what it depends on. Errors wait, as those of
     ///   [`Database::run`].
-    /// - **Other transactions**: the closure holds the records that it writes until it ends. A
-    ///   transaction that writes the same record meets a conflict meanwhile and runs again.
+    /// - **Other transactions**: the closure holds the records that it writes until it ends. Until
+    ///   then, a transaction that writes the same record meets a conflict and runs again.
     /// - **Not possible** are: creating, changing, renaming and dropping tables and indexes, opening
     ///   a table whose value type has changed, and writes to staged tables.
     ///
@@ -96,7 +99,7 @@ impl Database {
     /// # Errors
     /// - The error of `body`, and those of [`Database::run`] except [`Error::CommitUnknown`].
     /// - [`Misuse::NotExecutable`](crate::Misuse) if `body` did something listed above.
-    /// - [`Error::Busy`] if a table that `body` used was renamed or dropped meanwhile.
+    /// - [`Error::Busy`] if a table that `body` used was renamed or dropped at the same time.
     pub fn execute<T, F>(
         &self,
         body: F,
@@ -225,11 +228,11 @@ impl Transaction {
     /// The error with which a commit would fail; those of [`Database::execute`].
     async fn executed_sets(&self) -> Result<(KeySet, RowWrites)> {
         engine_call(|| self.core().check_executed())?;
-        let CollectedSets { reads, writes, tables } = engine_call(|| self.collect_sets())?;
-        for (id, name) in tables {
-            self.check_name_of(id, &name).await?;
+        let CollectedSets { reads, writes, named } = engine_call(|| self.collect_sets())?;
+        for (id, (table, index)) in &named {
+            self.check_name_of(*id, table, index.as_deref()).await?;
         }
-        // What the checks above have met, and the time, which they do not use.
+        // The checks above may have met conflicts.
         engine_call(|| self.core().check_executed())?;
         let time_ms = self.core().used_time().unwrap_or(0);
         Ok(engine_call(|| (reads.build(), writes.build(time_ms))))
@@ -238,11 +241,11 @@ impl Transaction {
     fn collect_sets(&self) -> Result<CollectedSets> {
         let mut reads = KeySetBuilder::default();
         let mut writes = RowWritesBuilder::default();
-        let mut tables = BTreeMap::new();
+        let mut named = NamedTables::new();
         let mut refusal = None;
         let mut spaces = NumberedSpaces::default();
         self.core().each_read(|table, low, high| {
-            match spaces.number(table, &mut reads.spaces, &mut tables) {
+            match spaces.number(table, &mut reads.spaces, &mut named) {
                 Ok(space) => reads.range(space, low, high),
                 Err(error) => refusal = Some(error),
             }
@@ -255,7 +258,7 @@ impl Transaction {
                 refusal = Some(Misuse::NotExecutable(what).into());
                 return;
             }
-            let space = match spaces.number(table, &mut writes.spaces, &mut tables) {
+            let space = match spaces.number(table, &mut writes.spaces, &mut named) {
                 Ok(space) => space,
                 Err(error) => {
                     refusal = Some(error);
@@ -276,22 +279,31 @@ impl Transaction {
         });
         match refusal {
             Some(error) => Err(error),
-            None => Ok(CollectedSets { reads, writes, tables }),
+            None => Ok(CollectedSets { reads, writes, named }),
         }
     }
 
-    /// Checks that a table has this name in the transaction's snapshot.
+    /// Checks that a table has this name in the transaction's snapshot, or that an index belongs to a
+    /// table of this name.
     ///
     /// # Errors
-    /// [`Misuse::NotExecutable`] if the table is staged; [`Error::Busy`] if its name has changed.
-    async fn check_name_of(&self, id: TableId, name: &str) -> Result<()> {
-        if self.table_id_of(name).await? == Some(id) {
+    /// [`Misuse::NotExecutable`] if the table is staged; [`Error::Busy`] if a name has changed.
+    async fn check_name_of(&self, id: TableId, table: &str, index: Option<&str>) -> Result<()> {
+        let found = self.table_id_of(table).await?;
+        let named = match (found, index) {
+            (Some(found), Some(index)) => {
+                let index = engine_call(|| self.engine().table(found).secondary(index));
+                index.map(|index| index.entries().id)
+            }
+            (found, _) => found,
+        };
+        if named == Some(id) {
             return Ok(());
         }
-        if self.is_listed_as_dropped(id.0).await? {
-            return Err(Misuse::NotExecutable(format!("use the staged table {name:?}")).into());
+        if index.is_none() && self.is_listed_as_dropped(id.0).await? {
+            return Err(Misuse::NotExecutable(format!("use the staged table {table:?}")).into());
         }
-        Err(BusyWith::TableChange { table: name.to_owned() }.into())
+        Err(BusyWith::TableChange { table: table.to_owned() }.into())
     }
 }
 
@@ -300,13 +312,13 @@ impl Transaction {
 struct NumberedSpaces(BTreeMap<TableId, u16>);
 
 impl NumberedSpaces {
-    /// Returns the number of a table or an index in a set, of which it becomes a space. Lists the
-    /// table's name, unless it is the catalog.
+    /// Returns the number of a table or an index in a set, of which it becomes a space. Lists its
+    /// names, unless it is the catalog.
     fn number(
         &mut self,
         table: &Records,
         spaces: &mut SpacesToEncode,
-        tables: &mut BTreeMap<TableId, String>,
+        named: &mut NamedTables,
     ) -> Result<u16> {
         if let Some(number) = self.0.get(&table.id) {
             return Ok(*number);
@@ -321,8 +333,8 @@ impl NumberedSpaces {
         let number = spaces.add(KeySpace { table: of_table, index }).ok_or_else(|| {
             Misuse::NotExecutable("use more than 65,534 tables and indexes".to_owned())
         })?;
-        if index.is_none() && table.id != CATALOG {
-            tables.insert(table.id, of_table.to_owned());
+        if table.id != CATALOG {
+            named.insert(table.id, (of_table.to_owned(), index.map(str::to_owned)));
         }
         self.0.insert(table.id, number);
         Ok(number)

@@ -174,13 +174,16 @@ fn rank(bound: Bound<&[u8]>) -> (u8, &[u8]) {
     }
 }
 
+/// A bound whose key a builder keeps.
+type KeptBound = Bound<Range<usize>>;
+
 /// Collects keys in any order.
 #[derive(Debug, Default)]
 pub(super) struct KeySetBuilder {
     pub(super) spaces: SpacesToEncode,
     keys: Vec<u8>,
     points: Vec<(u16, Range<usize>)>,
-    ranges: Vec<(u16, Bound<Range<usize>>, Bound<Range<usize>>)>,
+    ranges: Vec<(u16, KeptBound, KeptBound)>,
 }
 
 impl KeySetBuilder {
@@ -221,7 +224,7 @@ impl KeySetBuilder {
             bytes.extend_from_slice(&space.to_le_bytes());
             add_key(&mut bytes, key);
         }
-        let bound = |bound: Bound<Range<usize>>| bound.map(|key| &keys[key]);
+        let bound = |bound: KeptBound| bound.map(|key| &keys[key]);
         let mut ranges: Vec<_> = ranges
             .into_iter()
             .map(|(space, low, high)| (number(space), rank(bound(low)), rank(bound(high))))

@@ -23,3 +23,4 @@ mod pauses;
 mod polls;
 mod read_only;
 mod reserve;
+mod tickets;

@@ -1,8 +1,8 @@
 //! Execution without commit: what a transaction read and wrote, by table and key. The caller aborts
 //! the transaction afterwards.
 //!
-//! A record whose write succeeded is not in the read set: the write protects it. So whoever decides
-//! about the transaction elsewhere also treats the written keys as read.
+//! The read set lacks records that only a successful write revealed: the write protects them. So a
+//! certifier elsewhere also treats the written keys as read.
 
 use std::ops::Bound;
 
