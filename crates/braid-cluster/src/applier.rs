@@ -46,8 +46,7 @@ impl Applier {
         let tables = replica.storage.cluster_tables().await?;
         let tables = tables.into_iter().map(|table| table.name).collect();
         let certifier = restore_certifier(&replica.storage, applied.index()).await?;
-        // Everything that was applied before is visible to every snapshot from now on.
-        replica.set_applied(applied.index(), 0);
+        replica.reset_applied(applied.index());
         Ok(Self { replica, applied, tables, certifier })
     }
 
@@ -75,7 +74,7 @@ impl Applier {
                 Action::Transaction(executed) => {
                     self.certify(log_id.index, &executed, &mut changes)
                 }
-                Action::CreateTable(table) => self.create_table(table, &mut changes).await?,
+                Action::CreateTable(table) => self.create_table(table, &mut changes),
             };
             decisions.push((id, decision));
         }
@@ -110,28 +109,16 @@ impl Applier {
         Decision::Committed
     }
 
-    /// Creates a table unless the cluster has it. A node that stops before the entry is applied
-    /// finds the table when it applies the entry again.
-    async fn create_table(
-        &mut self,
-        table: ClusterTable,
-        changes: &mut EntryChanges,
-    ) -> Result<Decision> {
+    /// Creates a table unless the cluster has it.
+    fn create_table(&mut self, table: ClusterTable, changes: &mut EntryChanges) -> Decision {
         if table.name.starts_with(RESERVED_PREFIX) {
-            return Ok(Decision::Refused(format!(
-                "names starting with {RESERVED_PREFIX:?} are reserved"
-            )));
+            let reason = format!("names starting with {RESERVED_PREFIX:?} are reserved");
+            return Decision::Refused(reason);
         }
-        if self.tables.contains(&table.name) {
-            return Ok(Decision::Committed);
+        if self.tables.insert(table.name.clone()) {
+            changes.created.push(table);
         }
-        let existing = self.replica.storage.db.tables().await?;
-        if !existing.iter().any(|other| other.name == table.name) {
-            create_table(&self.replica.storage, &table).await?;
-        }
-        self.tables.insert(table.name.clone());
-        changes.created.push(table);
-        Ok(Decision::Committed)
+        Decision::Committed
     }
 
     /// Commits the changes of an entry and the new position. The commit need not be durable: the
@@ -144,6 +131,7 @@ impl Applier {
         let changes = Arc::new(changes);
         let write = async move |tx: &Transaction| {
             for table in &changes.created {
+                create_table(tx, table).await?;
                 tx.put(&storage.catalog, &table.name, &encode(table)).await?;
             }
             for (number, (writes, keys)) in (0..).zip(changes.writes.iter().zip(&changes.keys)) {

@@ -139,15 +139,16 @@ async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[
         Some(_) => storage.db.drop_table(&wanted.name).await?,
         None => {}
     }
-    create_table(storage, wanted).await
+    let wanted = wanted.clone();
+    storage.db.run(async move |tx: &Transaction| create_table(tx, &wanted).await).await
 }
 
 /// Creates a table from the names of its types.
-pub async fn create_table(storage: &Storage, table: &ClusterTable) -> Result<Table<[u8], [u8]>> {
+pub async fn create_table(tx: &Transaction, table: &ClusterTable) -> Result<Table<[u8], [u8]>> {
     let ClusterTable { name, key_type, value_type, is_paged } = table;
     let mut options = TableOptions::default();
     options.paged = *is_paged;
-    storage.db.stage_encoded_table(name, key_type, value_type, options).await?.publish().await
+    tx.create_encoded_table(name, key_type, value_type, options).await
 }
 
 async fn write_rows(

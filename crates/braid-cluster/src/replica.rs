@@ -71,6 +71,17 @@ impl Replica {
         _ = applied.wait_for(|applied| *applied >= index).await;
     }
 
+    /// Sets the position of the node after it was opened or a snapshot was installed. Every snapshot
+    /// of the database that begins from now on contains all entries up to here.
+    pub fn reset_applied(&self, index: u64) {
+        {
+            let positions = &mut self.shared().positions;
+            positions.clear();
+            positions.push_back((index, 0));
+        }
+        self.applied.send_replace(index);
+    }
+
     /// Reports that an entry is applied by the commit at `lsn`.
     pub fn set_applied(&self, index: u64, lsn: u64) {
         {

@@ -110,9 +110,9 @@ impl TestCluster {
         self.nodes[&node].read(Consistency::Linearizable, read).await.unwrap()
     }
 
-    /// Checks that all running nodes have the same contents, and returns them. A transaction whose
-    /// call has ended without a result may commit between the reads of two nodes; so they are read
-    /// again if they differ.
+    /// Checks that all running nodes have the same contents, and returns them. A transaction may
+    /// commit between the reads of two nodes, after its call ended with an unknown result. So
+    /// different nodes are read again.
     pub async fn assert_equal(&self, table: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
         for _ in 0..20 {
             let mut all = Vec::new();
