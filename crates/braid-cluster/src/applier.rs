@@ -1,0 +1,161 @@
+//! Application of log entries, each in one local transaction.
+//!
+//! An entry's transaction also writes the state machine's position, so a node that stops applies
+//! no entry twice and skips none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use braiddb::proposals::{KeySet, OrderedCertifier, RowWrites};
+use braiddb::{Result, Transaction};
+
+use crate::command::{Action, ClusterTable, Command, Decision, ExecutedTransaction, Submission};
+use crate::raft::{EncodedCommand, LogId, Membership};
+use crate::received::create_table;
+use crate::replica::Replica;
+use crate::storage::{Applied, RESERVED_PREFIX, Storage, encode, row};
+
+/// Number of log indices after which a proposal is too old to be certified. All nodes of a cluster
+/// must use the same, so it is a constant of the protocol.
+pub const WINDOW: u64 = 4096;
+
+/// Applies entries, in log order.
+#[derive(Debug)]
+pub struct Applier {
+    replica: Arc<Replica>,
+    applied: Applied,
+    /// Names of the cluster's tables.
+    tables: BTreeSet<String>,
+    /// Keys that recent entries wrote.
+    certifier: OrderedCertifier,
+}
+
+/// Changes of one entry.
+#[derive(Debug, Default)]
+struct EntryChanges {
+    created: Vec<ClusterTable>,
+    writes: Vec<RowWrites>,
+    /// Keys of each of `writes`.
+    keys: Vec<KeySet>,
+}
+
+impl Applier {
+    /// Reads the state after the last applied entry.
+    pub async fn open(replica: Arc<Replica>) -> Result<Self> {
+        let applied = replica.storage.applied().await?;
+        let tables = replica.storage.cluster_tables().await?;
+        let tables = tables.into_iter().map(|table| table.name).collect();
+        let certifier = restore_certifier(&replica.storage, applied.index()).await?;
+        replica.reset_applied(applied.index());
+        Ok(Self { replica, applied, tables, certifier })
+    }
+
+    /// Returns the state after the last applied entry.
+    pub fn applied(&self) -> &Applied {
+        &self.applied
+    }
+
+    pub async fn apply_blank(&mut self, log_id: LogId) -> Result<()> {
+        self.commit(log_id, EntryChanges::default()).await
+    }
+
+    pub async fn apply_membership(&mut self, log_id: LogId, members: Membership) -> Result<()> {
+        self.applied.membership = members;
+        self.commit(log_id, EntryChanges::default()).await
+    }
+
+    pub async fn apply_command(&mut self, log_id: LogId, command: &EncodedCommand) -> Result<()> {
+        // The leader appends only commands that decode; another one has no effect on any node.
+        let command: Command = postcard::from_bytes(&command.0).unwrap_or_default();
+        let (mut changes, mut decisions) = (EntryChanges::default(), Vec::new());
+        for submission in command.submissions {
+            let Ok(Submission { id, action }) = postcard::from_bytes(&submission) else { continue };
+            let decision = match action {
+                Action::Transaction(executed) => {
+                    self.certify(log_id.index, &executed, &mut changes)
+                }
+                Action::CreateTable(table) => self.create_table(table, &mut changes),
+            };
+            decisions.push((id, decision));
+        }
+        self.commit(log_id, changes).await?;
+        self.replica.decide(log_id.index, decisions);
+        Ok(())
+    }
+
+    /// Decides whether a transaction commits, from the log alone. Its writes count for all later
+    /// ones, also in the same entry.
+    fn certify(
+        &mut self,
+        index: u64,
+        executed: &ExecutedTransaction,
+        changes: &mut EntryChanges,
+    ) -> Decision {
+        let (reads, writes) =
+            (KeySet::decode(&executed.reads), RowWrites::decode(&executed.writes));
+        let (Ok(reads), Ok(writes)) = (reads, writes) else {
+            return Decision::Refused("the transaction cannot be decoded".to_owned());
+        };
+        if let Some(row) = writes.rows().find(|row| !self.tables.contains(row.table)) {
+            return Decision::Refused(format!("the cluster has no table {:?}", row.table));
+        }
+        let keys = writes.keys();
+        if self.certifier.certify(&reads, &keys, executed.base).is_err() {
+            return Decision::Conflict;
+        }
+        self.certifier.record(index, keys.clone());
+        changes.writes.push(writes);
+        changes.keys.push(keys);
+        Decision::Committed
+    }
+
+    /// Creates a table unless the cluster has it.
+    fn create_table(&mut self, table: ClusterTable, changes: &mut EntryChanges) -> Decision {
+        if table.name.starts_with(RESERVED_PREFIX) {
+            let reason = format!("names starting with {RESERVED_PREFIX:?} are reserved");
+            return Decision::Refused(reason);
+        }
+        if self.tables.insert(table.name.clone()) {
+            changes.created.push(table);
+        }
+        Decision::Committed
+    }
+
+    /// Commits the changes of an entry and the new position. The commit need not be durable: the
+    /// entry is, and a node that loses the commit applies the entry again.
+    async fn commit(&mut self, log_id: LogId, changes: EntryChanges) -> Result<()> {
+        let index = log_id.index;
+        self.applied.log_id = Some(log_id);
+        self.certifier.advance(index);
+        let (storage, applied) = (self.replica.storage.clone(), encode(&self.applied));
+        let changes = Arc::new(changes);
+        let write = async move |tx: &Transaction| {
+            for table in &changes.created {
+                create_table(tx, table).await?;
+                tx.put(&storage.catalog, &table.name, &encode(table)).await?;
+            }
+            for (number, (writes, keys)) in (0..).zip(changes.writes.iter().zip(&changes.keys)) {
+                tx.apply(writes).await?;
+                tx.put(&storage.window, &(index, number), keys.as_bytes()).await?;
+            }
+            // An entry leaves the window with each that enters it.
+            let last = index.saturating_sub(WINDOW);
+            tx.delete_range(&storage.window, ..(last + 1, 0)).await?;
+            tx.put(&storage.state, row::APPLIED, &applied).await
+        };
+        let (lsn, _) = self.replica.storage.run_visible(write).await?;
+        self.replica.set_applied(index, lsn);
+        Ok(())
+    }
+}
+
+/// Rebuilds the certifier from the stored window.
+async fn restore_certifier(storage: &Storage, applied: u64) -> Result<OrderedCertifier> {
+    let mut certifier = OrderedCertifier::starting_at(WINDOW, applied.saturating_sub(WINDOW));
+    for ((index, _), keys) in storage.db.scan(&storage.window, ..).await? {
+        let keys = KeySet::decode(&keys).expect("the window holds key sets of this version");
+        certifier.record(index, keys);
+    }
+    certifier.advance(applied);
+    Ok(certifier)
+}

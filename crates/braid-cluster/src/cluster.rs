@@ -1,0 +1,251 @@
+//! A running node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use braiddb::{Database, Key, Table, TableKey, Value};
+use openraft::BasicNode;
+use openraft::error::{InitializeError, RaftError};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::command::{Action, ClusterTable, SubmissionId};
+use crate::error::{Error, Result};
+use crate::intake::Intake;
+use crate::leader::Leader;
+use crate::log_store::LogStore;
+use crate::message::{MemberChange, Request};
+use crate::network::Peers;
+use crate::options::ClusterOptions;
+use crate::proposer::Proposer;
+use crate::raft::{NodeId, Raft};
+use crate::read_index::ReadIndices;
+use crate::replica::Replica;
+use crate::service::Service;
+use crate::state_machine::StateMachine;
+use crate::status::Status;
+use crate::storage::{RESERVED_PREFIX, Storage, row};
+use crate::transport::Transport;
+
+/// A node of a cluster. Handles are cheap to clone and work from any task.
+///
+/// The tables of a cluster are changed only through [`Cluster::run`]. A write to them through the
+/// [`Database`] itself would be missing on the other nodes.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) timeout: Duration,
+}
+
+pub(crate) struct Inner {
+    pub(crate) db: Database,
+    pub(crate) options: ClusterOptions,
+    pub(crate) replica: Arc<Replica>,
+    pub(crate) raft: Raft,
+    pub(crate) leader: Leader,
+    pub(crate) proposer: Proposer,
+    pub(crate) reads: ReadIndices,
+    pub(crate) requests: Semaphore,
+    transport: Arc<dyn Transport>,
+    /// Random number of this run of the node.
+    run: u64,
+    next_number: AtomicU64,
+}
+
+/// Cluster and node to which a database belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    cluster: String,
+    node: NodeId,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster({:?}, node {})", self.inner.options.cluster, self.inner.options.node)
+    }
+}
+
+impl Cluster {
+    /// Starts a node. The database is new, or was this node's before.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if the database belongs to another node or holds tables that are not the
+    /// cluster's; errors of the database.
+    pub async fn start(
+        db: Database,
+        options: ClusterOptions,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Self> {
+        let config = Arc::new(options.raft_config().map_err(Error::Options)?);
+        let storage = Arc::new(Storage::open(db.clone()).await?);
+        claim(&storage, &options).await?;
+        let replica = Replica::new(storage.clone());
+        let machine = StateMachine::open(replica.clone()).await?;
+        let peers = Peers {
+            cluster: options.cluster.clone(),
+            node: options.node,
+            transport: transport.clone(),
+        };
+        let log = LogStore::new(storage);
+        let raft = Raft::new(options.node, config, peers.clone(), log, machine).await;
+        let raft = raft.map_err(|error| Error::Stopped(error.to_string()))?;
+        let service = Arc::new(Service {
+            cluster: options.cluster.clone(),
+            node: options.node,
+            raft: raft.clone(),
+            replica: replica.clone(),
+            intake: Intake::start(raft.clone()),
+            incoming: Mutex::default(),
+        });
+        transport.serve(service.clone())?;
+        let retry_pause = options.heartbeat;
+        let leader = Leader { raft: raft.clone(), peers, service, retry_pause };
+        let proposer = Proposer::start(replica.clone(), leader.clone(), options.max_requests);
+        let inner = Inner {
+            db,
+            replica,
+            raft,
+            reads: ReadIndices::start(leader.clone()),
+            leader,
+            proposer,
+            requests: Semaphore::new(options.max_requests),
+            transport,
+            run: fastrand::u64(..),
+            next_number: AtomicU64::new(0),
+            options,
+        };
+        let timeout = inner.options.timeout;
+        Ok(Self { inner: Arc::new(inner), timeout })
+    }
+
+    /// Returns a handle with another deadline of calls than [`ClusterOptions::timeout`].
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
+    /// Returns the node's database, for reads and statistics.
+    pub fn database(&self) -> &Database {
+        &self.inner.db
+    }
+
+    /// Makes this node and the others named here a new cluster. One node calls it once; the others
+    /// are running and learn it from this one. Has no effect if the node is a member already.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if `members` does not contain this node.
+    pub async fn init(&self, members: BTreeMap<NodeId, String>) -> Result<()> {
+        let nodes: BTreeMap<NodeId, BasicNode> =
+            members.into_iter().map(|(node, address)| (node, BasicNode::new(address))).collect();
+        match self.inner.raft.initialize(nodes).await {
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(RaftError::APIError(error)) => Err(Error::Options(error.to_string())),
+            Err(RaftError::Fatal(error)) => Err(Error::Stopped(error.to_string())),
+        }
+    }
+
+    /// Adds a running node to the cluster. It copies the contents first, and then votes. If it has
+    /// not copied them before the deadline, it is not added.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`]; [`Error::Refused`] with the reason.
+    pub async fn add_node(&self, node: NodeId, address: impl Into<String>) -> Result<()> {
+        // The leader gives up before this call does.
+        let timeout = self.timeout.mul_f64(0.8);
+        self.change_members(MemberChange::Add { node, address: address.into(), timeout }).await
+    }
+
+    /// Removes a node from the cluster.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`]; [`Error::Refused`] with the reason.
+    pub async fn remove_node(&self, node: NodeId) -> Result<()> {
+        self.change_members(MemberChange::Remove { node }).await
+    }
+
+    async fn change_members(&self, change: MemberChange) -> Result<()> {
+        let Some(leader) = self.inner.leader.wait_known(self.timeout).await else {
+            return Err(self.no_leader());
+        };
+        let request = Request::Members(change);
+        let answer = self.inner.leader.call(leader, request, self.timeout).await;
+        answer.map(drop).map_err(|error| Error::Refused(error.to_string()))
+    }
+
+    /// Returns a table of the cluster, and creates it on all nodes if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the name is reserved; the errors of [`Cluster::run`]; the errors of
+    /// [`Database::open_table`] if the types differ.
+    pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
+    where
+        K: TableKey + ?Sized + 'static,
+        V: Value + ?Sized,
+    {
+        if self.inner.db.get(&self.inner.replica.storage.catalog, name).await?.is_none() {
+            let table = ClusterTable {
+                name: name.to_owned(),
+                key_type: <K::Stored as Key>::type_name(),
+                value_type: V::type_name(),
+                is_paged: false,
+            };
+            let deadline = tokio::time::Instant::now() + self.timeout;
+            self.submit(Action::CreateTable(table), deadline).await?;
+        }
+        Ok(self.inner.db.open_table(name).await?)
+    }
+
+    /// Returns the state of the cluster as this node knows it.
+    pub fn status(&self) -> Status {
+        Status::of(&self.inner.raft, self.inner.replica.applied())
+    }
+
+    /// Stops the node: it answers no requests anymore. The database stays open.
+    pub async fn shutdown(&self) {
+        self.inner.transport.stop();
+        // It fails only if Raft's task has panicked, and then it has stopped.
+        _ = self.inner.raft.shutdown().await;
+    }
+
+    /// Returns the error for a call that found no leader.
+    pub(crate) fn no_leader(&self) -> Error {
+        match self.status().failure {
+            Some(failure) => Error::Stopped(failure),
+            None if self.inner.leader.is_member() => Error::NoQuorum(self.timeout),
+            None => Error::NotMember(self.inner.options.node),
+        }
+    }
+
+    /// Returns an identity for a submission.
+    pub(crate) fn new_id(&self) -> SubmissionId {
+        // Relaxed: only uniqueness matters, and no other access depends on it.
+        let number = self.inner.next_number.fetch_add(1, Ordering::Relaxed);
+        SubmissionId { node: self.inner.options.node, run: self.inner.run, number }
+    }
+}
+
+/// Notes to which node the database belongs, or checks it.
+async fn claim(storage: &Storage, options: &ClusterOptions) -> Result<()> {
+    let identity = Identity { cluster: options.cluster.clone(), node: options.node };
+    match storage.state_row::<Identity>(row::IDENTITY).await? {
+        Some(found) if found == identity => Ok(()),
+        Some(Identity { cluster, node }) => Err(Error::Options(format!(
+            "the database belongs to node {node} of {cluster:?}, and is opened as node {} of {:?}",
+            identity.node, identity.cluster
+        ))),
+        None => {
+            let tables = storage.db.tables().await?;
+            let other = tables.iter().find(|table| !table.name.starts_with(RESERVED_PREFIX));
+            match other {
+                Some(table) => Err(Error::Options(format!(
+                    "the database has the table {:?}, which the other nodes lack; begin with an \
+                     empty database",
+                    table.name
+                ))),
+                None => Ok(storage.set_state_row(row::IDENTITY, &identity).await?),
+            }
+        }
+    }
+}

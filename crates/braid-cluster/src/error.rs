@@ -1,0 +1,91 @@
+//! Errors of a cluster.
+
+use std::time::Duration;
+
+use crate::command::SubmissionId;
+use crate::raft::NodeId;
+
+/// A failed call. Only [`Error::CommitUnknown`] leaves open whether something was written; after
+/// every other error nothing was.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No leader that reaches a majority answered before the deadline.
+    ///
+    /// Written: nothing. Remedy: call again when a majority of the nodes is connected.
+    #[error("no majority of the nodes answered within {0:?}; call again when they are connected")]
+    NoQuorum(Duration),
+    /// The closure did not end before the deadline.
+    ///
+    /// Written: nothing. Remedy: do less in the closure, or raise the deadline.
+    #[error("the call did not end within {0:?}; do less in it, or raise the deadline")]
+    Timeout(Duration),
+    /// The node is not a member of the cluster.
+    ///
+    /// Written: nothing. Remedy: add the node, or initialize the cluster.
+    #[error("node {0} is not a member of a cluster; initialize the cluster or add the node to it")]
+    NotMember(NodeId),
+    /// The deadline passed after the transaction was sent and before its result was known.
+    ///
+    /// Written: the whole transaction, or nothing of it, possibly later. Remedy: read what it
+    /// would have written, with [`Consistency::Linearizable`](crate::Consistency), before running
+    /// it again.
+    #[error(
+        "the result of the transaction {id} was not known within {timeout:?}: it may commit or \
+         not; read what it writes before running it again"
+    )]
+    CommitUnknown {
+        /// Identity of the transaction, for logs.
+        id: SubmissionId,
+        /// The deadline.
+        timeout: Duration,
+    },
+    /// The node has as many requests as its queue allows.
+    ///
+    /// Written: nothing. Remedy: call again later.
+    #[error("the node has {0} requests in its queue, which is the limit; call again later")]
+    Overloaded(usize),
+    /// The transaction conflicted with others until the deadline.
+    ///
+    /// Written: nothing. Remedy: run it again later, or read and write less in it.
+    #[error(
+        "the transaction gave up after {attempts} attempts that conflicted; run it again later"
+    )]
+    Conflict {
+        /// Number of attempts that failed.
+        attempts: u32,
+    },
+    /// A transaction writes more than a log entry may hold.
+    ///
+    /// Written: nothing. Remedy: write less in each transaction.
+    #[error("the transaction reads and writes {bytes} bytes, of {limit} at most; do less in it")]
+    TooLarge {
+        /// Encoded size of what it read and wrote.
+        bytes: usize,
+        /// Limit.
+        limit: usize,
+    },
+    /// The change does not fit the cluster's tables.
+    ///
+    /// Written: nothing. Remedy: correct the call.
+    #[error("the cluster refuses the change: {0}")]
+    Refused(String),
+    /// The node stopped, because it was shut down or its database failed.
+    ///
+    /// Written: nothing. Remedy: start the node again, or call another one.
+    #[error("the node has stopped: {0}")]
+    Stopped(String),
+    /// The options contradict each other or the database.
+    ///
+    /// Written: nothing. Remedy: correct the options.
+    #[error("the cluster cannot be opened: {0}")]
+    Options(String),
+    /// The local database failed, or the closure returned an error of it.
+    ///
+    /// Written: nothing. Remedy: see [`braiddb::Error`].
+    #[error(transparent)]
+    Database(#[from] braiddb::Error),
+}
+
+/// A result whose error is [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;

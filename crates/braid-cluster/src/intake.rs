@@ -1,0 +1,78 @@
+//! The leader's queue of submissions: those that wait together become one Raft entry.
+//!
+//! openraft 0.9 writes an entry to disk before it takes the next. So while one entry is under way,
+//! submissions gather, and the size of entries adapts to the disk and the network.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::command::{Command, Submission};
+use crate::message::Refusal;
+use crate::raft::{EncodedCommand, Raft};
+use crate::service::write_refusal;
+use crate::storage::encode;
+
+/// No submission is added to an entry that has this many bytes.
+const ENTRY_BYTES: usize = 1 << 20;
+/// Entries that may be under way at the same time.
+const MAX_ENTRIES: usize = 2;
+/// Batches that wait.
+const QUEUE: usize = 1024;
+
+struct Waiting {
+    submissions: Vec<Bytes>,
+    reply: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// Handle of the queue. The queue ends with its last handle.
+#[derive(Clone)]
+pub struct Intake(mpsc::Sender<Waiting>);
+
+impl Intake {
+    /// Starts the queue.
+    pub fn start(raft: Raft) -> Self {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(append_all(raft, receiver));
+        Self(sender)
+    }
+
+    /// Appends submissions to the log if this node leads, and returns when they are committed.
+    pub async fn append(&self, submissions: Vec<Bytes>) -> Result<(), Refusal> {
+        let decodes = |bytes: &Bytes| postcard::from_bytes::<Submission>(bytes).is_ok();
+        if !submissions.iter().all(decodes) {
+            return Err(Refusal::Stranger("a submission cannot be decoded".to_owned()));
+        }
+        let (reply, result) = oneshot::channel();
+        let busy = |_| Refusal::Busy(format!("{QUEUE} batches wait for the leader"));
+        self.0.try_send(Waiting { submissions, reply }).map_err(busy)?;
+        result.await.unwrap_or_else(|_| Err(Refusal::Failed("the node stops".to_owned())))
+    }
+}
+
+async fn append_all(raft: Raft, mut queue: mpsc::Receiver<Waiting>) {
+    let slots = Arc::new(Semaphore::new(MAX_ENTRIES));
+    loop {
+        let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let Some(first) = queue.recv().await else { return };
+        let (mut command, mut replies, mut bytes) = (Command::default(), Vec::new(), 0);
+        let mut next = Some(first);
+        while let Some(Waiting { submissions, reply }) = next {
+            bytes += submissions.iter().map(Bytes::len).sum::<usize>();
+            command.submissions.extend(submissions);
+            replies.push(reply);
+            next = if bytes < ENTRY_BYTES { queue.try_recv().ok() } else { None };
+        }
+        let raft = raft.clone();
+        tokio::spawn(async move {
+            let written = raft.client_write(EncodedCommand(encode(&command).into())).await;
+            drop(slot);
+            let result = written.map(drop).map_err(write_refusal);
+            for reply in replies {
+                // A sender that gave up has dropped its receiver.
+                _ = reply.send(result.clone());
+            }
+        });
+    }
+}

@@ -1,0 +1,211 @@
+//! The state machine without a network. The same log gives the same decisions and contents on a
+//! node that never stops, on one that restarts after every entry, and on one that received a
+//! snapshot.
+
+use std::sync::Arc;
+
+use braiddb::{Database, Options, Table, Transaction};
+use openraft::storage::RaftStateMachine;
+use openraft::{CommittedLeaderId, EntryPayload, LogId};
+use tempfile::TempDir;
+
+use crate::command::{
+    Action, ClusterTable, Command, Decision, ExecutedTransaction, Submission, SubmissionId,
+};
+use crate::raft::{EncodedCommand, Entry};
+use crate::replica::Replica;
+use crate::snapshot::SnapshotData;
+use crate::state_machine::StateMachine;
+use crate::storage::{Storage, encode, row};
+
+struct Node {
+    directory: TempDir,
+    replica: Arc<Replica>,
+    machine: StateMachine,
+}
+
+impl Node {
+    async fn new() -> Self {
+        Self::open(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn open(directory: TempDir) -> Self {
+        let options = Options::default().workers(1).socket(false);
+        let db = Database::open(directory.path(), options).unwrap();
+        let replica = Replica::new(Arc::new(Storage::open(db).await.unwrap()));
+        let machine = StateMachine::open(replica.clone()).await.unwrap();
+        Self { directory, replica, machine }
+    }
+
+    async fn restart(self) -> Self {
+        let Self { directory, replica, machine } = self;
+        replica.storage.db.close().unwrap();
+        drop((replica, machine));
+        Self::open(directory).await
+    }
+
+    /// Applies an entry, and returns its decisions.
+    async fn apply(&mut self, index: u64, submissions: &[Submission]) -> Vec<Decision> {
+        let waits: Vec<_> =
+            submissions.iter().map(|one| self.replica.expect_decision(one.id)).collect();
+        let submissions = submissions.iter().map(|one| encode(one).into()).collect();
+        let command = EncodedCommand(encode(&Command { submissions }).into());
+        let log_id = LogId::new(CommittedLeaderId::new(1, 1), index);
+        let entry = Entry { log_id, payload: EntryPayload::Normal(command) };
+        self.machine.apply([entry]).await.unwrap();
+        let mut decisions = Vec::new();
+        for wait in waits {
+            let (decision, at) = wait.await.unwrap();
+            assert_eq!(at, index);
+            decisions.push(decision);
+        }
+        decisions
+    }
+
+    async fn rows(&self, table: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let name = table.to_owned();
+        let read = async move |tx: &Transaction| {
+            let (table, _) = tx.open_encoded_table(&name).await?;
+            let (mut scan, mut rows) = (tx.scan(&table, ..)?, Vec::new());
+            while let Some((key, value)) = scan.next().await? {
+                rows.push((key, value.to_vec()));
+            }
+            Ok(rows)
+        };
+        self.replica.storage.db.run(read).await.unwrap()
+    }
+
+    async fn assert_equals(&self, other: &Node) {
+        for table in ["a", "raft.window", "raft.catalog"] {
+            assert_eq!(self.rows(table).await, other.rows(table).await, "{table}");
+        }
+        let applied = self.replica.storage.applied().await.unwrap();
+        assert_eq!(applied, other.replica.storage.applied().await.unwrap());
+    }
+
+    /// Executes a random transaction on this node.
+    async fn execute(&self, random: &mut fastrand::Rng, base: u64) -> Action {
+        let table: Table<u64, u64> = self.replica.storage.db.open_table("a").await.unwrap();
+        let (read, write, low) = (random.u64(..8), random.u64(..8), random.u64(..8));
+        let (scans, deletes) = (random.u8(..4) == 0, random.u8(..4) == 0);
+        let body = async move |tx: &Transaction| {
+            let seen = tx.get(&table, &read).await?.unwrap_or(0);
+            if scans {
+                _ = tx.count(&table, low..low + 3).await?;
+            }
+            match deletes {
+                true => tx.delete(&table, &write).await.map(drop),
+                false => tx.put(&table, &write, &(seen + 1)).await,
+            }
+        };
+        let proposal = self.replica.storage.db.execute(body).await.unwrap();
+        let (reads, writes) = (proposal.reads.as_bytes(), proposal.writes.as_bytes());
+        let (reads, writes) = (reads.to_vec().into(), writes.to_vec().into());
+        Action::Transaction(ExecutedTransaction { base, reads, writes })
+    }
+}
+
+fn submission(number: u64, action: Action) -> Submission {
+    Submission { id: SubmissionId { node: 1, run: 1, number }, action }
+}
+
+fn table() -> Action {
+    let (key_type, value_type) = ("u64".to_owned(), "u64".to_owned());
+    Action::CreateTable(ClusterTable {
+        name: "a".to_owned(),
+        key_type,
+        value_type,
+        is_paged: false,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_and_snapshots_change_no_decision() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let (mut steady, mut restarted) = (Node::new().await, Node::new().await);
+    let mut copied = None;
+    let (mut number, mut waiting, mut counts) = (1, Vec::new(), [0, 0]);
+    let create = [submission(0, table())];
+    steady.apply(1, &create).await;
+    restarted.apply(1, &create).await;
+    for index in 2..80 {
+        // Some are executed now, and proposed with a later entry.
+        for _ in 0..random.usize(..4) {
+            let action = steady.execute(&mut random, index - 1).await;
+            waiting.push(submission(number, action));
+            number += 1;
+        }
+        random.shuffle(&mut waiting);
+        let entry = waiting.split_off(waiting.len() / 2);
+        let decisions = steady.apply(index, &entry).await;
+        assert_eq!(restarted.apply(index, &entry).await, decisions, "{index}");
+        restarted = restarted.restart().await;
+        if let Some(copied) = &mut copied {
+            assert_eq!(Node::apply(copied, index, &entry).await, decisions, "{index}");
+        }
+        if index == 40 {
+            let mut node = Node::new().await;
+            let snapshot = SnapshotData::Live(steady.replica.storage.clone());
+            node.machine.install_snapshot(&Default::default(), Box::new(snapshot)).await.unwrap();
+            copied = Some(node);
+        }
+        for decision in decisions {
+            counts[usize::from(decision == Decision::Committed)] += 1;
+        }
+    }
+    assert!(counts[0] > 10 && counts[1] > 10, "{counts:?}");
+    steady.assert_equals(&restarted).await;
+    steady.assert_equals(&copied.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_submission_takes_effect_once() {
+    let mut node = Node::new().await;
+    node.apply(1, &[submission(0, table())]).await;
+    // It reads nothing, so only its own write can conflict.
+    let db = node.replica.storage.db.clone();
+    let a: Table<u64, u64> = db.open_table("a").await.unwrap();
+    let proposal =
+        db.execute(async move |tx: &Transaction| tx.put(&a, &1, &1).await).await.unwrap();
+    let (reads, writes) = (proposal.reads.as_bytes(), proposal.writes.as_bytes());
+    let (reads, writes) = (reads.to_vec().into(), writes.to_vec().into());
+    let action = Action::Transaction(ExecutedTransaction { base: 1, reads, writes });
+    let put = submission(1, action);
+    assert_eq!(node.apply(2, std::slice::from_ref(&put)).await, [Decision::Committed]);
+    assert_eq!(node.apply(3, std::slice::from_ref(&put)).await, [Decision::Conflict]);
+    let unknown = ClusterTable {
+        name: "raft.x".to_owned(),
+        key_type: "u64".to_owned(),
+        value_type: "u64".to_owned(),
+        is_paged: false,
+    };
+    let refused = node.apply(4, &[submission(2, Action::CreateTable(unknown))]).await;
+    assert!(matches!(refused[0], Decision::Refused(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_installation_is_resumed() {
+    let (mut from, mut to) = (Node::new().await, Node::new().await);
+    let mut random = fastrand::Rng::with_seed(2);
+    from.apply(1, &[submission(0, table())]).await;
+    to.apply(1, &[submission(0, table())]).await;
+    for index in 2..20 {
+        let action = from.execute(&mut random, index - 1).await;
+        from.apply(index, &[submission(index, action)]).await;
+    }
+    // The node has another record, and stops after the first step of the installation.
+    let a: Table<u64, u64> = to.replica.storage.db.open_table("a").await.unwrap();
+    to.replica.storage.db.put(&a, &100, &1).await.unwrap();
+    let slot = &to.replica.receiving;
+    let incoming = slot.begin(to.replica.storage.clone()).await.unwrap().unwrap();
+    assert!(slot.begin(to.replica.storage.clone()).await.unwrap().is_none());
+    let complete = incoming.copy(&from.replica.storage).await.unwrap();
+    to.replica.storage.set_state_row(row::INSTALLING, &complete.applied).await.unwrap();
+    let vote = openraft::Vote::<u64>::new(7, 2);
+    to.replica.storage.set_state_row(row::VOTE, &vote).await.unwrap();
+    drop(complete);
+    let to = to.restart().await;
+    from.assert_equals(&to).await;
+    let kept = to.replica.storage.state_row::<openraft::Vote<u64>>(row::VOTE).await.unwrap();
+    assert_eq!(kept, Some(vote), "a snapshot brings no vote");
+}

@@ -1,0 +1,94 @@
+//! Messages between nodes, and their encoding.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::raft::{NodeId, TypeConfig, Vote};
+use crate::snapshot::Chunk;
+
+/// Version of the protocol. Nodes with different versions do not talk to each other.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// A request with the addressee, so that a node refuses what is meant for others.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Envelope {
+    pub version: u32,
+    /// Name of the cluster, from the options of the sender.
+    pub cluster: String,
+    pub from: NodeId,
+    pub to: NodeId,
+    pub request: Request,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    Append(AppendEntriesRequest<TypeConfig>),
+    Vote(VoteRequest<NodeId>),
+    /// A chunk of a snapshot stream. Chunk 0 begins the transfer.
+    Chunk {
+        transfer: u64,
+        number: u64,
+        chunk: Chunk,
+    },
+    /// Installs the snapshot of which all chunks are sent.
+    Install {
+        transfer: u64,
+        vote: Vote,
+    },
+    /// Encoded submissions for the leader to append.
+    Submit(Vec<Bytes>),
+    /// Asks the leader for the index that a linearizable read must wait for.
+    ReadIndex,
+    /// Asks the leader for a change of the members.
+    Members(MemberChange),
+}
+
+/// A change of the cluster's members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberChange {
+    /// Adds a node, which first copies the contents and then becomes a voter. If it has not copied
+    /// them within `timeout`, it is not added.
+    Add { node: NodeId, address: String, timeout: Duration },
+    /// Removes a node.
+    Remove { node: NodeId },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    Append(AppendEntriesResponse<NodeId>),
+    Vote(VoteResponse<NodeId>),
+    /// The chunk is stored, or the submissions are committed, or the members are changed.
+    Done,
+    Install(SnapshotResponse<NodeId>),
+    ReadIndex(u64),
+}
+
+/// Why a node does not fulfil a request. Nothing has happened, except after `Failed`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Another node is the leader, or none is known.
+    #[error("the node is not the leader")]
+    NotLeader,
+    /// The leader cannot reach a majority.
+    #[error("the leader does not reach a majority of the nodes")]
+    NoQuorum,
+    /// The sender is not of this cluster.
+    #[error("the request is meant for another cluster, node or version: {0}")]
+    Stranger(String),
+    /// The node cannot take the request now.
+    #[error("the node is busy: {0}")]
+    Busy(String),
+    /// The request failed.
+    #[error("the request failed: {0}")]
+    Failed(String),
+}
+
+/// Encodes a message.
+pub fn encode(message: &impl Serialize) -> Bytes {
+    crate::storage::encode(message).into()
+}

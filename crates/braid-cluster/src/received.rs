@@ -1,0 +1,171 @@
+//! Received snapshots: chunks are collected in a table, and replace the node's contents when all
+//! are there.
+//!
+//! An interrupted installation is resumed when the node starts: from the first changed row on, the
+//! row `installing` marks the contents as incomplete, and the complete chunks are on disk.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use braiddb::{Result, Table, TableOptions, Transaction};
+use bytes::Bytes;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::command::ClusterTable;
+use crate::snapshot::{Chunk, SnapshotReader, snapshot_meta};
+use crate::storage::{Applied, RESERVED_PREFIX, Storage, decode, encode, row};
+
+/// Rows that one transaction of an installation writes.
+const INSTALL_STEP: usize = 1024;
+
+/// Place for the chunks of one snapshot. Its lock is held from the first chunk until the
+/// installation ends, so no second stream overwrites them.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiveSlot(Arc<Mutex<()>>);
+
+/// A snapshot of which some chunks may be missing.
+#[derive(Debug)]
+pub struct IncomingSnapshot {
+    storage: Arc<Storage>,
+    applied: Option<Applied>,
+    chunks: u64,
+    is_complete: bool,
+    guard: OwnedMutexGuard<()>,
+}
+
+/// A snapshot whose chunks are all on disk.
+#[derive(Debug)]
+pub struct CompleteSnapshot {
+    pub applied: Applied,
+    _guard: OwnedMutexGuard<()>,
+}
+
+impl ReceiveSlot {
+    /// Begins to receive a snapshot; `None` while another one is received or installed.
+    pub async fn begin(&self, storage: Arc<Storage>) -> Result<Option<IncomingSnapshot>> {
+        let Ok(guard) = self.0.clone().try_lock_owned() else { return Ok(None) };
+        storage.db.clear(&storage.received).await?;
+        Ok(Some(IncomingSnapshot { storage, applied: None, chunks: 0, is_complete: false, guard }))
+    }
+}
+
+impl IncomingSnapshot {
+    /// Returns the number of chunks received, which is the number of the next one.
+    pub fn chunks(&self) -> u64 {
+        self.chunks
+    }
+
+    /// Stores the next chunk. Returns when it is durable.
+    pub async fn push(&mut self, chunk: Chunk) -> Result<()> {
+        self.storage.db.put(&self.storage.received, &self.chunks, &encode(&chunk)).await?;
+        self.chunks += 1;
+        match chunk {
+            Chunk::Begin(applied) => self.applied = Some(applied),
+            Chunk::End => self.is_complete = true,
+            Chunk::Table(_) | Chunk::Rows(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the snapshot if all its chunks have arrived.
+    pub fn complete(self) -> Option<CompleteSnapshot> {
+        let applied = self.applied.filter(|_| self.is_complete)?;
+        Some(CompleteSnapshot { applied, _guard: self.guard })
+    }
+
+    /// Copies a snapshot of another database.
+    pub async fn copy(mut self, from: &Storage) -> Result<CompleteSnapshot> {
+        let mut reader = SnapshotReader::begin(from).await?;
+        while let Some(chunk) = reader.next().await? {
+            self.push(chunk).await?;
+        }
+        Ok(self.complete().expect("a stream ends with its last chunk"))
+    }
+}
+
+/// Replaces the contents of the node by a received snapshot.
+pub async fn install(storage: &Storage, snapshot: CompleteSnapshot) -> Result<()> {
+    storage.set_state_row(row::INSTALLING, &snapshot.applied).await?;
+    resume_installation(storage).await
+}
+
+/// Finishes an installation that an earlier run of the node began.
+pub async fn resume_installation(storage: &Storage) -> Result<()> {
+    let Some(applied) = storage.state_row::<Applied>(row::INSTALLING).await? else { return Ok(()) };
+    let mut table = None;
+    let mut kept = BTreeSet::new();
+    for number in 0.. {
+        let Some(chunk) = storage.db.get(&storage.received, &number).await? else { break };
+        match decode(&chunk) {
+            Chunk::Table(description) => {
+                table = Some(empty_table(storage, &description).await?);
+                kept.insert(description.name);
+            }
+            Chunk::Rows(rows) => {
+                let table = table.as_ref().expect("rows follow their table");
+                write_rows(storage, table, rows).await?;
+            }
+            Chunk::Begin(_) => {}
+            Chunk::End => break,
+        }
+    }
+    for table in storage.db.tables().await? {
+        if !table.name.starts_with(RESERVED_PREFIX) && !kept.contains(&table.name) {
+            storage.db.drop_table(&table.name).await?;
+        }
+    }
+    let (state, meta) = (storage.state.clone(), encode(&snapshot_meta(&applied)));
+    let end = async move |tx: &Transaction| {
+        tx.put(&state, row::APPLIED, &encode(&applied)).await?;
+        tx.put(&state, row::SNAPSHOT, &meta).await?;
+        tx.delete(&state, row::INSTALLING).await.map(drop)
+    };
+    storage.db.run(end).await?;
+    storage.db.clear(&storage.received).await.map(drop)
+}
+
+/// Returns the table without its records. Handles of an existing table with these types stay valid.
+async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[u8], [u8]>> {
+    let name = wanted.name.clone();
+    let find = async move |tx: &Transaction| {
+        let found = tx.tables().await?.into_iter().any(|table| table.name == name);
+        Ok(if found { Some(tx.open_encoded_table(&name).await?) } else { None })
+    };
+    match storage.db.run(find).await? {
+        Some((table, found)) if found.key_type == wanted.key_type => {
+            storage.db.clear(&table).await?;
+            return Ok(table);
+        }
+        Some(_) => storage.db.drop_table(&wanted.name).await?,
+        None => {}
+    }
+    let wanted = wanted.clone();
+    storage.db.run(async move |tx: &Transaction| create_table(tx, &wanted).await).await
+}
+
+/// Creates a table from the names of its types.
+pub async fn create_table(tx: &Transaction, table: &ClusterTable) -> Result<Table<[u8], [u8]>> {
+    let ClusterTable { name, key_type, value_type, is_paged } = table;
+    let mut options = TableOptions::default();
+    options.paged = *is_paged;
+    tx.create_encoded_table(name, key_type, value_type, options).await
+}
+
+async fn write_rows(
+    storage: &Storage,
+    table: &Table<[u8], [u8]>,
+    rows: Vec<(Bytes, Bytes)>,
+) -> Result<()> {
+    let rows = Arc::new(rows);
+    for start in (0..rows.len()).step_by(INSTALL_STEP) {
+        let (rows, table) = (rows.clone(), table.clone());
+        let write = async move |tx: &Transaction| {
+            for (key, value) in rows[start..].iter().take(INSTALL_STEP) {
+                tx.put(&table, &key[..], &value[..]).await?;
+            }
+            Ok(())
+        };
+        storage.db.run(write).await?;
+    }
+    Ok(())
+}

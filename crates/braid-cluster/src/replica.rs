@@ -1,0 +1,148 @@
+//! Shared state of a node: the database, the applied position, and calls that wait for decisions.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{RwLock, oneshot, watch};
+
+use crate::command::{Decision, SubmissionId};
+use crate::received::ReceiveSlot;
+use crate::storage::Storage;
+
+/// Positions of at most this many applied entries are remembered. An execution with an older
+/// snapshot is certified as if it had seen nothing, and therefore retried.
+const MAX_POSITIONS: usize = 1 << 16;
+
+/// Decision of a submission, and the index of its entry.
+pub type Decided = (Decision, u64);
+
+/// State that the state machine, the proposer and readers share.
+#[derive(Debug)]
+pub struct Replica {
+    pub storage: Arc<Storage>,
+    pub receiving: ReceiveSlot,
+    /// Held for writing while a snapshot replaces the contents.
+    pub contents: RwLock<()>,
+    /// Index of the last applied entry.
+    applied: watch::Sender<u64>,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Index and commit LSN of applied entries, in the order of both.
+    positions: VecDeque<(u64, u64)>,
+    /// Submissions of this node whose entries are not applied yet.
+    waiting: BTreeMap<SubmissionId, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    sender: oneshot::Sender<Decided>,
+    /// A leader may have received the submission.
+    is_sent: bool,
+}
+
+impl Replica {
+    pub fn new(storage: Arc<Storage>) -> Arc<Self> {
+        Arc::new(Self {
+            storage,
+            receiving: ReceiveSlot::default(),
+            contents: RwLock::default(),
+            applied: watch::Sender::new(0),
+            shared: Mutex::default(),
+        })
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        // No code that holds the lock can leave the state half changed.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the index of the last applied entry.
+    pub fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// Waits until the entry with this index is applied.
+    pub async fn wait_applied(&self, index: u64) {
+        let mut applied = self.applied.subscribe();
+        // The sender lives as long as `self`.
+        _ = applied.wait_for(|applied| *applied >= index).await;
+    }
+
+    /// Sets the position of the node after it was opened or a snapshot was installed. Every snapshot
+    /// of the database that begins from now on contains all entries up to here.
+    pub fn reset_applied(&self, index: u64) {
+        {
+            let positions = &mut self.shared().positions;
+            positions.clear();
+            positions.push_back((index, 0));
+        }
+        self.applied.send_replace(index);
+    }
+
+    /// Reports that an entry is applied by the commit at `lsn`.
+    pub fn set_applied(&self, index: u64, lsn: u64) {
+        {
+            let positions = &mut self.shared().positions;
+            positions.push_back((index, lsn));
+            if positions.len() > MAX_POSITIONS {
+                positions.pop_front();
+            }
+        }
+        self.applied.send_replace(index);
+    }
+
+    /// Returns the index of the last entry that a snapshot at this LSN certainly contains.
+    pub fn index_at(&self, snapshot_lsn: u64) -> u64 {
+        let shared = self.shared();
+        let newer = shared.positions.partition_point(|(_, lsn)| *lsn < snapshot_lsn);
+        newer.checked_sub(1).map_or(0, |last| shared.positions[last].0)
+    }
+
+    /// Returns a receiver for the decision of a submission.
+    pub fn expect_decision(&self, id: SubmissionId) -> oneshot::Receiver<Decided> {
+        let (sender, receiver) = oneshot::channel();
+        self.shared().waiting.insert(id, Waiting { sender, is_sent: false });
+        receiver
+    }
+
+    /// Returns whether the submission's decision is still awaited.
+    pub fn is_awaited(&self, id: SubmissionId) -> bool {
+        self.shared().waiting.contains_key(&id)
+    }
+
+    /// Notes that a submission is about to be sent. Returns `false` if its call has ended: then
+    /// it must not be sent.
+    pub fn mark_sent(&self, id: SubmissionId) -> bool {
+        let mut shared = self.shared();
+        let waiting = shared.waiting.get_mut(&id);
+        waiting.map(|waiting| waiting.is_sent = true).is_some()
+    }
+
+    /// Ends the wait for a decision. Returns whether the submission may have been sent.
+    pub fn give_up(&self, id: SubmissionId) -> bool {
+        self.shared().waiting.remove(&id).is_none_or(|waiting| waiting.is_sent)
+    }
+
+    /// Reports the decisions of an entry. Only the first decision of a submission counts.
+    pub fn decide(
+        &self,
+        index: u64,
+        decisions: impl IntoIterator<Item = (SubmissionId, Decision)>,
+    ) {
+        let mut shared = self.shared();
+        for (id, decision) in decisions {
+            if let Some(Waiting { sender, .. }) = shared.waiting.remove(&id) {
+                // The receiver may have given up at its deadline.
+                _ = sender.send((decision, index));
+            }
+        }
+    }
+
+    /// Ends the waits for submissions that were sent, without decisions.
+    pub fn forget_submissions(&self) {
+        self.shared().waiting.retain(|_, waiting| !waiting.is_sent);
+    }
+}

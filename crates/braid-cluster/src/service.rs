@@ -1,0 +1,177 @@
+//! Requests that arrive from other nodes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
+use openraft::{BasicNode, ChangeMembers};
+use tokio::sync::Mutex;
+
+use crate::intake::Intake;
+use crate::message::{Answer, Envelope, MemberChange, PROTOCOL_VERSION, Refusal, Request, encode};
+use crate::raft::{NodeId, Raft, Snapshot, Vote};
+use crate::received::IncomingSnapshot;
+use crate::replica::Replica;
+use crate::snapshot::{Chunk, SnapshotData, snapshot_meta};
+
+/// Answers the requests of other nodes, and those of this node to itself.
+pub struct Service {
+    pub(crate) cluster: String,
+    pub(crate) node: NodeId,
+    pub(crate) raft: Raft,
+    pub(crate) replica: Arc<Replica>,
+    pub(crate) intake: Intake,
+    /// The snapshot transfer under way.
+    pub(crate) incoming: Mutex<Option<(u64, IncomingSnapshot)>>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Service(node {} of {:?})", self.node, self.cluster)
+    }
+}
+
+impl Service {
+    /// Answers an encoded request.
+    pub async fn handle(&self, message: Bytes) -> Bytes {
+        encode(&self.answer(&message).await)
+    }
+
+    async fn answer(&self, message: &[u8]) -> Result<Answer, Refusal> {
+        let envelope: Envelope = postcard::from_bytes(message)
+            .map_err(|error| Refusal::Stranger(format!("a message cannot be decoded: {error}")))?;
+        let Envelope { version, cluster, to, request, .. } = envelope;
+        if (version, &cluster, to) != (PROTOCOL_VERSION, &self.cluster, self.node) {
+            let found = format!(
+                "this is node {} of {:?}, version {PROTOCOL_VERSION}; the request is for node {to} \
+                 of {cluster:?}, version {version}",
+                self.node, self.cluster
+            );
+            return Err(Refusal::Stranger(found));
+        }
+        self.execute(request).await
+    }
+
+    /// Executes a request.
+    pub(crate) async fn execute(&self, request: Request) -> Result<Answer, Refusal> {
+        let failed = |error: &dyn std::fmt::Display| Refusal::Failed(error.to_string());
+        match request {
+            Request::Append(request) => {
+                let answer = self.raft.append_entries(request).await;
+                Ok(Answer::Append(answer.map_err(|error| failed(&error))?))
+            }
+            Request::Vote(request) => {
+                let answer = self.raft.vote(request).await;
+                Ok(Answer::Vote(answer.map_err(|error| failed(&error))?))
+            }
+            Request::Chunk { transfer, number, chunk } => {
+                self.receive(transfer, number, chunk).await
+            }
+            Request::Install { transfer, vote } => self.install(transfer, vote).await,
+            Request::Submit(submissions) => {
+                self.intake.append(submissions).await?;
+                Ok(Answer::Done)
+            }
+            Request::ReadIndex => {
+                let read = self.raft.get_read_log_id().await.map_err(|error| match error {
+                    RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_)) => {
+                        Refusal::NotLeader
+                    }
+                    RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_)) => {
+                        Refusal::NoQuorum
+                    }
+                    RaftError::Fatal(error) => failed(&error),
+                })?;
+                Ok(Answer::ReadIndex(read.0.map_or(0, |log_id| log_id.index)))
+            }
+            Request::Members(change) => self.change_members(change).await,
+        }
+    }
+
+    async fn receive(&self, transfer: u64, number: u64, chunk: Chunk) -> Result<Answer, Refusal> {
+        let failed = |error: braiddb::Error| Refusal::Failed(error.to_string());
+        let mut incoming = self.incoming.lock().await;
+        if number == 0 && incoming.as_ref().is_none_or(|(current, _)| *current != transfer) {
+            // A transfer that its sender gave up makes room.
+            *incoming = None;
+            let begun = self.replica.receiving.begin(self.replica.storage.clone()).await;
+            let begun = begun.map_err(failed)?;
+            let busy = || Refusal::Busy("it installs another snapshot".to_owned());
+            *incoming = Some((transfer, begun.ok_or_else(busy)?));
+        }
+        match &mut *incoming {
+            // The answer to a chunk was lost, and it is sent again.
+            Some((current, snapshot)) if *current == transfer && number < snapshot.chunks() => {
+                Ok(Answer::Done)
+            }
+            Some((current, snapshot)) if *current == transfer && number == snapshot.chunks() => {
+                snapshot.push(chunk).await.map_err(failed)?;
+                Ok(Answer::Done)
+            }
+            _ => Err(Refusal::Busy("it receives another snapshot".to_owned())),
+        }
+    }
+
+    async fn install(&self, transfer: u64, vote: Vote) -> Result<Answer, Refusal> {
+        let incoming = self.incoming.lock().await.take_if(|(current, _)| *current == transfer);
+        let complete = incoming.and_then(|(_, snapshot)| snapshot.complete());
+        let Some(complete) = complete else {
+            return Err(Refusal::Busy("it has not all chunks of the snapshot".to_owned()));
+        };
+        let meta = snapshot_meta(&complete.applied);
+        let snapshot = Snapshot { meta, snapshot: Box::new(SnapshotData::Received(complete)) };
+        let answer = self.raft.install_full_snapshot(vote, snapshot).await;
+        Ok(Answer::Install(answer.map_err(|error| Refusal::Failed(error.to_string()))?))
+    }
+
+    async fn change_members(&self, change: MemberChange) -> Result<Answer, Refusal> {
+        let change = match change {
+            MemberChange::Add { node, address, timeout } => {
+                self.add_learner(node, address, timeout).await?;
+                ChangeMembers::AddVoterIds(BTreeSet::from([node]))
+            }
+            MemberChange::Remove { node } => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
+        };
+        self.raft.change_membership(change, false).await.map_err(write_refusal)?;
+        Ok(Answer::Done)
+    }
+
+    /// Adds a node without a vote, and waits until it has the log. A voter that cannot be reached
+    /// would count for majorities.
+    async fn add_learner(
+        &self,
+        node: NodeId,
+        address: String,
+        timeout: Duration,
+    ) -> Result<(), Refusal> {
+        let learner = self.raft.add_learner(node, BasicNode::new(address), false).await;
+        let needed = learner.map_err(write_refusal)?.log_id;
+        let mut metrics = self.raft.metrics();
+        let has_log = metrics.wait_for(|metrics| {
+            let replication = metrics.replication.as_ref();
+            let matching = replication.and_then(|nodes| *nodes.get(&node)?);
+            matching.is_some_and(|log_id| log_id.index >= needed.index)
+        });
+        if let Ok(Ok(_)) = tokio::time::timeout(timeout, has_log).await {
+            return Ok(());
+        }
+        let change = ChangeMembers::RemoveNodes(BTreeSet::from([node]));
+        self.raft.change_membership(change, false).await.map_err(write_refusal)?;
+        Err(Refusal::Failed(format!("node {node} did not copy the contents within {timeout:?}")))
+    }
+}
+
+/// Converts the error of a write through Raft.
+pub(crate) fn write_refusal(
+    error: RaftError<NodeId, ClientWriteError<NodeId, BasicNode>>,
+) -> Refusal {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Refusal::NotLeader,
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
+            Refusal::Failed(error.to_string())
+        }
+        RaftError::Fatal(error) => Refusal::Failed(error.to_string()),
+    }
+}

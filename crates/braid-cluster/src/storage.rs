@@ -1,0 +1,147 @@
+//! Tables of a node: Raft's log and state, the cluster's catalog, the certification window, and
+//! received snapshot chunks.
+//!
+//! They are tables of the user's database, so that one flush serves them and the user's records.
+//! Names that start with `raft.` are reserved for them.
+
+use std::time::Duration;
+
+use braiddb::{Database, Result, Table, Ticket, Transaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::command::ClusterTable;
+use crate::raft::{LogId, Membership};
+
+/// Prefix of the names of the cluster's own tables.
+pub const RESERVED_PREFIX: &str = "raft.";
+/// Name of the cluster's catalog, which snapshots contain.
+pub const CATALOG_TABLE: &str = "raft.catalog";
+/// Name of the certification window, which snapshots contain.
+pub const WINDOW_TABLE: &str = "raft.window";
+
+/// Pause before a transaction is repeated that found the database overloaded.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Rows of the table `raft.state`.
+pub mod row {
+    /// The vote: term and candidate. It never leaves the node.
+    pub const VOTE: &str = "vote";
+    /// Log id up to which the log is purged.
+    pub const PURGED: &str = "purged";
+    /// [`Applied`](super::Applied).
+    pub const APPLIED: &str = "applied";
+    /// Metadata of the current snapshot.
+    pub const SNAPSHOT: &str = "snapshot";
+    /// State of which a complete copy is received and being installed.
+    pub const INSTALLING: &str = "installing";
+    /// Cluster and node to which the database belongs.
+    pub const IDENTITY: &str = "identity";
+}
+
+/// The state machine's position: the last applied entry and the last applied membership.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Applied {
+    pub log_id: Option<LogId>,
+    pub membership: Membership,
+}
+
+impl Applied {
+    /// Returns the index of the last applied entry; 0 if none is.
+    pub fn index(&self) -> u64 {
+        self.log_id.map_or(0, |log_id| log_id.index)
+    }
+}
+
+/// The database and the handles of the cluster's own tables.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    pub db: Database,
+    /// Log index to encoded entry.
+    pub log: Table<u64, [u8]>,
+    /// Row name to encoded value.
+    pub state: Table<str, [u8]>,
+    /// Name to encoded [`ClusterTable`](crate::command::ClusterTable): the cluster's catalog.
+    pub catalog: Table<str, [u8]>,
+    /// Log index and position to the keys that a committed transaction of the entry wrote.
+    pub window: Table<(u64, u64), [u8]>,
+    /// Number to chunk of the snapshot that is being received or installed.
+    pub received: Table<u64, [u8]>,
+}
+
+impl Storage {
+    /// Opens or creates the tables.
+    pub async fn open(db: Database) -> Result<Self> {
+        Ok(Self {
+            log: db.open_or_create_table("raft.log").await?,
+            state: db.open_or_create_table("raft.state").await?,
+            catalog: db.open_or_create_table(CATALOG_TABLE).await?,
+            window: db.open_or_create_table(WINDOW_TABLE).await?,
+            received: db.open_or_create_table("raft.received").await?,
+            db,
+        })
+    }
+
+    /// Returns the decoded value of a row of `raft.state`.
+    pub async fn state_row<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        Ok(self.db.get(&self.state, name).await?.map(|bytes| decode(&bytes)))
+    }
+
+    /// Writes a row of `raft.state`, and returns when it is durable.
+    pub async fn set_state_row(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        let (state, name, value) = (self.state.clone(), name.to_owned(), encode(value));
+        self.run(async move |tx: &Transaction| tx.put(&state, &name, &value).await).await
+    }
+
+    /// Runs a transaction of the cluster, and returns when it is visible. Executing closures may
+    /// hold its records or all places of a worker for a moment; it waits for them.
+    pub async fn run_visible<F>(&self, body: F) -> Result<(u64, Ticket)>
+    where
+        F: AsyncFn(&Transaction) -> Result<()> + Clone + Send + 'static,
+    {
+        loop {
+            let transaction = self.db.transaction().max_attempts(u32::MAX);
+            match transaction.run_visible(body.clone()).await {
+                Ok((outcome, ticket)) => return Ok((outcome.commit_lsn, ticket)),
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!("a transaction of the cluster is repeated: {error}");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Runs a transaction of the cluster, and returns when it is durable.
+    pub async fn run<F>(&self, body: F) -> Result<()>
+    where
+        F: AsyncFn(&Transaction) -> Result<()> + Clone + Send + 'static,
+    {
+        let (_, ticket) = self.run_visible(body).await?;
+        ticket.durable().await
+    }
+
+    /// Returns the tables of the cluster, by name.
+    pub async fn cluster_tables(&self) -> Result<Vec<ClusterTable>> {
+        let rows = self.db.scan(&self.catalog, ..).await?;
+        Ok(rows.into_iter().map(|(_, row)| decode(&row)).collect())
+    }
+
+    /// Returns the state machine's position.
+    pub async fn applied(&self) -> Result<Applied> {
+        Ok(self.state_row(row::APPLIED).await?.unwrap_or_default())
+    }
+}
+
+/// Encodes a value of the cluster's own tables and messages.
+pub fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("values of the cluster have encodings")
+}
+
+/// Decodes a value of the cluster's own tables, which checksums of the database protect.
+///
+/// # Panics
+/// If another version of this crate wrote the value.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> T {
+    postcard::from_bytes(bytes).expect("the cluster's own tables hold values of this version")
+}
