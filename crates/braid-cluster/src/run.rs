@@ -71,6 +71,9 @@ impl Cluster {
                     let value = executed?.value;
                     return Ok(Outcome { value, token: Token(index), attempts });
                 }
+                if Instant::now() >= deadline {
+                    return Err(Error::Conflict { attempts }.into());
+                }
                 seen = index;
                 continue;
             }
