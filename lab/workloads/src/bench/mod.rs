@@ -15,8 +15,8 @@ use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, arrivals, blocked, bulk, changes, churn, commit, hot_cold, idle, inserts,
-    isolation, keys, load, log, overwrite, paged, paths, reads, reopen, rmw, scan, smallbank,
-    sysbench, tatp, timeline, tpcc, tpch, trace, updates, ycsb,
+    isolation, keys, load, log, overwrite, paged, paths, reads, reopen, requests, rmw, scan,
+    smallbank, sysbench, tatp, timeline, tpcc, tpch, trace, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -194,6 +194,9 @@ workloads! {
     /// Processor time of an idle open database.
     #[command(after_help = "It waits for --seconds, once.")]
     Idle(idle::IdleArguments),
+    /// Rate and processor time of single operations by clients on their own threads.
+    #[command(after_help = "Each kind of request runs for --seconds, once.")]
+    Requests(requests::RequestArguments),
     /// Latency of reads while a transaction blocks the thread of its worker.
     #[command(after_help = "A round reads for --seconds while a worker is blocked.")]
     Blocked(blocked::BlockedArguments),
@@ -395,6 +398,7 @@ mod tests {
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];
         idle: ["idle", "--quick"] => [];
+        requests: ["requests", "--quick"] => [];
         arrivals: ["arrivals", "--quick"] => [
             "reads, nothing else", "reads beside a transaction of cached reads",
             "reads beside a transaction of scans",

@@ -30,6 +30,7 @@ pub(crate) mod paths;
 pub(crate) mod points;
 pub(crate) mod reads;
 pub(crate) mod reopen;
+pub(crate) mod requests;
 pub(crate) mod rmw;
 pub(crate) mod scan;
 pub(crate) mod smallbank;

@@ -71,13 +71,10 @@ impl Zones {
         self.slot_bytes
     }
 
-    pub(in crate::page) fn bytes(&self) -> u64 {
-        self.slots
-            .lock()
-            .iter()
-            .filter(|slot| slot.is_taken)
-            .map(|slot| slot.bytes.len() as u64)
-            .sum()
+    pub(in crate::page) fn bytes(&self) -> (u64, u64) {
+        let slots = self.slots.lock();
+        let taken = slots.iter().filter(|slot| slot.is_taken).map(|slot| slot.bytes.len() as u64);
+        (taken.sum(), slots.iter().map(|slot| slot.bytes.len() as u64).sum())
     }
 
     /// Models have no disk that could be full.
