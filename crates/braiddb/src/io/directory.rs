@@ -142,7 +142,11 @@ impl Directory {
     /// Releases the lock of the directory, which must not be used through this value any more.
     pub(crate) fn unlock(&self) {
         match &self.backend {
-            DirectoryBackend::Real { lock } => drop(lock.lock().take()),
+            DirectoryBackend::Real { lock } => {
+                // Closing the file is not enough: a child process that another thread has just
+                // forked shares it until it runs its program. An error leaves the lock to that.
+                _ = lock.lock().take().map(|lock| lock.unlock());
+            }
             DirectoryBackend::Simulated(lock) => lock.unlock(),
         }
     }
@@ -249,5 +253,23 @@ impl Directory {
         }
         names.sort();
         Ok(names)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A child process shares all open files between `fork` and `exec`.
+    #[test]
+    fn the_lock_is_released_although_another_process_shares_its_file() {
+        let path = tempfile::tempdir().unwrap();
+        let first = Directory::open(path.path(), true).unwrap();
+        let DirectoryBackend::Real { lock } = &first.backend else { panic!("a real directory") };
+        let _shared = lock.lock().as_ref().unwrap().try_clone().unwrap();
+        let second = Directory::open(path.path(), true);
+        assert!(matches!(second, Err(DirectoryError::AlreadyOpen(_))));
+        first.unlock();
+        Directory::open(path.path(), true).unwrap().unlock();
     }
 }

@@ -103,8 +103,7 @@ fn run(
     let client = async |number: u64| -> Result<(), braiddb::Error> {
         let mut random = fastrand::Rng::with_seed(number);
         let mut count = 0;
-        // Relaxed: the threads are joined before the number is read.
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::SeqCst) {
             let key = random.u64(..bed.records);
             match operation {
                 Operation::Get => _ = bed.database.get(&bed.table, &key).await?,
@@ -112,7 +111,7 @@ fn run(
             }
             count += 1;
         }
-        requests.fetch_add(count, Ordering::Relaxed);
+        requests.fetch_add(count, Ordering::SeqCst);
         Ok(())
     };
     std::thread::scope(|scope| {
@@ -131,7 +130,7 @@ fn run(
             })
             .collect();
         std::thread::sleep(time);
-        stop.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::SeqCst);
         spawned.into_iter().try_for_each(|thread| thread.join().expect("clients do not panic"))
     })?;
     Ok(requests.into_inner())
