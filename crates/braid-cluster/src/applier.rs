@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use braiddb::proposals::{KeySet, OrderedCertifier, RowWrites};
+use braiddb::proposals::{KeySet, KeySpace, OrderedCertifier, RowWrites};
 use braiddb::{Result, Transaction};
 
 use crate::command::{Action, ClusterTable, Command, Decision, ExecutedTransaction, Submission};
@@ -18,6 +18,13 @@ use crate::storage::{Applied, RESERVED_PREFIX, Storage, encode, row};
 /// Number of log indices after which a proposal is too old to be certified. All nodes of a cluster
 /// must use the same, so it is a constant of the protocol.
 pub const WINDOW: u64 = 4096;
+/// Limits of the database for names of tables and types.
+const MAX_NAME_BYTES: usize = 512;
+const MAX_TYPE_NAME_BYTES: usize = u16::MAX as usize;
+/// Prefix of names that the database keeps for itself, and the name by which transactions read its
+/// catalog.
+const ENGINE_PREFIX: &str = "braid.";
+const CATALOG: &str = "braid.catalog";
 
 /// Applies entries, in log order.
 #[derive(Debug)]
@@ -35,7 +42,7 @@ pub struct Applier {
 struct EntryChanges {
     created: Vec<ClusterTable>,
     writes: Vec<RowWrites>,
-    /// Keys of each of `writes`.
+    /// Keys of `writes`, and of the catalog if tables are created.
     keys: Vec<KeySet>,
 }
 
@@ -68,18 +75,17 @@ impl Applier {
         // The leader appends only commands that decode; another one has no effect on any node.
         let command: Command = postcard::from_bytes(&command.0).unwrap_or_default();
         let (mut changes, mut decisions) = (EntryChanges::default(), Vec::new());
+        let index = log_id.index;
         for submission in command.submissions {
             let Ok(Submission { id, action }) = postcard::from_bytes(&submission) else { continue };
             let decision = match action {
-                Action::Transaction(executed) => {
-                    self.certify(log_id.index, &executed, &mut changes)
-                }
-                Action::CreateTable(table) => self.create_table(table, &mut changes),
+                Action::Transaction(executed) => self.certify(index, &executed, &mut changes),
+                Action::CreateTable(table) => self.create_table(index, table, &mut changes),
             };
             decisions.push((id, decision));
         }
         self.commit(log_id, changes).await?;
-        self.replica.decide(log_id.index, decisions);
+        self.replica.decide(index, decisions);
         Ok(())
     }
 
@@ -109,14 +115,34 @@ impl Applier {
         Decision::Committed
     }
 
-    /// Creates a table unless the cluster has it.
-    fn create_table(&mut self, table: ClusterTable, changes: &mut EntryChanges) -> Decision {
-        if table.name.starts_with(RESERVED_PREFIX) {
-            let reason = format!("names starting with {RESERVED_PREFIX:?} are reserved");
+    /// Creates a table unless the cluster has it. What the database would refuse is refused here,
+    /// because a node that cannot apply an entry stops.
+    fn create_table(
+        &mut self,
+        index: u64,
+        table: ClusterTable,
+        changes: &mut EntryChanges,
+    ) -> Decision {
+        let ClusterTable { name, key_type, value_type, .. } = &table;
+        if !(1..=MAX_NAME_BYTES).contains(&name.len())
+            || [RESERVED_PREFIX, ENGINE_PREFIX].iter().any(|prefix| name.starts_with(prefix))
+        {
+            let reason = format!(
+                "{name:?} cannot be the name of a table; use 1 to {MAX_NAME_BYTES} bytes that do not \
+                 begin with {RESERVED_PREFIX:?} or {ENGINE_PREFIX:?}"
+            );
             return Decision::Refused(reason);
         }
-        if self.tables.insert(table.name.clone()) {
+        if key_type.len().max(value_type.len()) > MAX_TYPE_NAME_BYTES {
+            let reason = format!("the name of a type has more than {MAX_TYPE_NAME_BYTES} bytes");
+            return Decision::Refused(reason);
+        }
+        if self.tables.insert(name.clone()) {
             changes.created.push(table);
+            // A transaction that looked for the table before conflicts.
+            let keys = KeySet::whole([KeySpace { table: CATALOG, index: None }]);
+            self.certifier.record(index, keys.clone());
+            changes.keys.push(keys);
         }
         Decision::Committed
     }
@@ -134,8 +160,10 @@ impl Applier {
                 create_table(tx, table).await?;
                 tx.put(&storage.catalog, &table.name, &encode(table)).await?;
             }
-            for (number, (writes, keys)) in (0..).zip(changes.writes.iter().zip(&changes.keys)) {
+            for writes in &changes.writes {
                 tx.apply(writes).await?;
+            }
+            for (number, keys) in (0..).zip(&changes.keys) {
                 tx.put(&storage.window, &(index, number), keys.as_bytes()).await?;
             }
             // An entry leaves the window with each that enters it.
@@ -143,6 +171,7 @@ impl Applier {
             tx.delete_range(&storage.window, ..(last + 1, 0)).await?;
             tx.put(&storage.state, row::APPLIED, &applied).await
         };
+        self.replica.begin_applying(index);
         let (lsn, _) = self.replica.storage.run_visible(write).await?;
         self.replica.set_applied(index, lsn);
         Ok(())

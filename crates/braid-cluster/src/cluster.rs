@@ -207,6 +207,8 @@ impl Cluster {
         self.inner.transport.stop();
         // It fails only if Raft's task has panicked, and then it has stopped.
         _ = self.inner.raft.shutdown().await;
+        // Until the state machine has applied what it had begun.
+        drop(self.inner.replica.machine.lock().await);
     }
 
     /// Returns the error for a call that found no leader.

@@ -10,8 +10,9 @@ use openraft::{LogState, OptionalSend, RaftLogReader};
 use crate::raft::{Entry, LogId, NodeId, StorageResult, TypeConfig, Vote, storage_error};
 use crate::storage::{Storage, decode, encode, row};
 
-/// A message of the leader carries at most this many bytes of entries, or one larger entry.
-const MAX_READ_BYTES: usize = 4 << 20;
+/// A message of the leader carries at most this many bytes of entries, or one larger entry. It must
+/// arrive within one heartbeat, or it is sent again.
+const MAX_READ_BYTES: usize = 1 << 20;
 
 /// Raft's log. Clones read the same log.
 #[derive(Clone, Debug)]

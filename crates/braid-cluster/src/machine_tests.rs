@@ -12,7 +12,9 @@ use tempfile::TempDir;
 use crate::command::{
     Action, ClusterTable, Command, Decision, ExecutedTransaction, Submission, SubmissionId,
 };
+use crate::error::Error;
 use crate::raft::{EncodedCommand, Entry};
+use crate::received;
 use crate::replica::Replica;
 use crate::snapshot::SnapshotData;
 use crate::state_machine::StateMachine;
@@ -35,6 +37,16 @@ impl Node {
         let replica = Replica::new(Arc::new(Storage::open(db).await.unwrap()));
         let machine = StateMachine::open(replica.clone()).await.unwrap();
         Self { directory, replica, machine }
+    }
+
+    /// Returns the reason for which the node does not start again.
+    async fn refusal(self) -> String {
+        let Self { replica, machine, .. } = self;
+        drop(machine);
+        match StateMachine::open(replica).await {
+            Err(Error::Stopped(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
     }
 
     async fn restart(self) -> Self {
@@ -173,14 +185,75 @@ async fn a_submission_takes_effect_once() {
     let put = submission(1, action);
     assert_eq!(node.apply(2, std::slice::from_ref(&put)).await, [Decision::Committed]);
     assert_eq!(node.apply(3, std::slice::from_ref(&put)).await, [Decision::Conflict]);
-    let unknown = ClusterTable {
-        name: "raft.x".to_owned(),
-        key_type: "u64".to_owned(),
-        value_type: "u64".to_owned(),
-        is_paged: false,
+}
+
+/// An entry that a node cannot apply would stop all nodes for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_the_database_refuses_are_refused() {
+    let mut node = Node::new().await;
+    let long = "x".repeat(1 << 16);
+    let names = [("", "u64"), ("raft.x", "u64"), ("braid.x", "u64"), (&long[..513], "u64")];
+    for (index, (name, key_type)) in (1..).zip(names.into_iter().chain([("x", &long[..])])) {
+        let table = ClusterTable {
+            name: name.to_owned(),
+            key_type: key_type.to_owned(),
+            value_type: "u64".to_owned(),
+            is_paged: false,
+        };
+        let told = node.apply(index, &[submission(index, Action::CreateTable(table))]).await;
+        assert!(matches!(told[0], Decision::Refused(_)), "{name:?}");
+    }
+    assert_eq!(node.apply(9, &[submission(9, table())]).await, [Decision::Committed]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_missed_a_new_table_conflicts() {
+    let mut node = Node::new().await;
+    node.apply(1, &[submission(0, table())]).await;
+    let db = node.replica.storage.db.clone();
+    let a: Table<u64, u64> = db.open_table("a").await.unwrap();
+    let body = async move |tx: &Transaction| {
+        assert!(tx.open_table::<u64, u64>("b").await.is_err());
+        tx.put(&a, &1, &1).await
     };
-    let refused = node.apply(4, &[submission(2, Action::CreateTable(unknown))]).await;
-    assert!(matches!(refused[0], Decision::Refused(_)));
+    let proposal = db.execute(body).await.unwrap();
+    let (reads, writes) = (proposal.reads.as_bytes(), proposal.writes.as_bytes());
+    let (reads, writes) = (reads.to_vec().into(), writes.to_vec().into());
+    let put = Action::Transaction(ExecutedTransaction { base: 1, reads, writes });
+    let Action::CreateTable(mut other) = table() else { unreachable!("creates a table") };
+    other.name = "b".to_owned();
+    node.apply(2, &[submission(1, Action::CreateTable(other))]).await;
+    let mut node = node.restart().await;
+    assert_eq!(node.apply(3, &[submission(2, put)]).await, [Decision::Conflict]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_parts_are_reported_before_anything_is_replaced() {
+    let (mut from, mut to) = (Node::new().await, Node::new().await);
+    from.apply(1, &[submission(0, table())]).await;
+    from.apply(2, &[]).await;
+    to.apply(1, &[submission(0, table())]).await;
+    let before = to.rows("raft.catalog").await;
+    let slot = to.replica.receiving.clone();
+    let storage = to.replica.storage.clone();
+    let incoming = slot.begin(storage.clone()).await.unwrap().unwrap();
+    let complete = incoming.copy(&from.replica.storage).await.unwrap();
+    received::mark(&storage, &complete).await.unwrap();
+    drop(complete);
+    // The chunks of a marked snapshot are not replaced by those of another.
+    assert!(slot.begin(storage.clone()).await.unwrap().is_none());
+    storage.db.delete(&storage.received, &1).await.unwrap();
+    assert_eq!(to.rows("raft.catalog").await, before);
+    assert!(to.refusal().await.contains("parts of them are missing"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_without_entries_that_were_not_applied_is_reported() {
+    let mut node = Node::new().await;
+    node.apply(1, &[submission(0, table())]).await;
+    let purged = LogId::new(CommittedLeaderId::new(1, 1), 2_u64);
+    node.replica.storage.set_state_row(row::PURGED, &purged).await.unwrap();
+    assert!(node.refusal().await.contains("missing from its log"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,6 +28,8 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
+    const MAX_REQUESTS: usize = 1 << 20;
+
     /// Returns the default options of a node.
     ///
     /// ```
@@ -77,6 +79,13 @@ impl ClusterOptions {
 
     /// Returns the configuration of openraft.
     pub(crate) fn raft_config(&self) -> Result<openraft::Config, String> {
+        if !(1..=Self::MAX_REQUESTS).contains(&self.max_requests) {
+            return Err(format!(
+                "max_requests is {}; choose a number from 1 to {}",
+                self.max_requests,
+                Self::MAX_REQUESTS
+            ));
+        }
         let heartbeat = u64::try_from(self.heartbeat.as_millis()).unwrap_or(u64::MAX).max(1);
         let config = openraft::Config {
             cluster_name: self.cluster.clone(),

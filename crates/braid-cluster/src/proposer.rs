@@ -74,6 +74,7 @@ async fn send(replica: &Replica, leader: &Leader, mut batch: Vec<Outgoing>) {
             if batch.is_empty() {
                 return;
             }
+            leader.pause().await;
             continue;
         };
         batch.retain(|outgoing| replica.mark_sent(outgoing.id));

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::command::ClusterTable;
+use crate::error;
 use crate::snapshot::{Chunk, SnapshotReader, snapshot_meta};
 use crate::storage::{Applied, RESERVED_PREFIX, Storage, decode, encode, row};
 
@@ -44,6 +45,10 @@ impl ReceiveSlot {
     /// Begins to receive a snapshot; `None` while another one is received or installed.
     pub async fn begin(&self, storage: Arc<Storage>) -> Result<Option<IncomingSnapshot>> {
         let Ok(guard) = self.0.clone().try_lock_owned() else { return Ok(None) };
+        // The chunks on disk are those of an installation that failed, which the next start resumes.
+        if storage.state_row::<Applied>(row::INSTALLING).await?.is_some() {
+            return Ok(None);
+        }
         storage.db.clear(&storage.received).await?;
         Ok(Some(IncomingSnapshot { storage, applied: None, chunks: 0, is_complete: false, guard }))
     }
@@ -83,15 +88,41 @@ impl IncomingSnapshot {
     }
 }
 
+/// Marks the received snapshot as one to install. Precedes Raft's installation, which purges the
+/// log: a node that stops in between has neither the entries nor the contents otherwise.
+pub async fn mark(storage: &Storage, snapshot: &CompleteSnapshot) -> Result<()> {
+    storage.set_state_row(row::INSTALLING, &snapshot.applied).await
+}
+
+/// Removes the mark of a snapshot that Raft has not accepted. Another one stays.
+pub async fn unmark(storage: &Storage, applied: &Applied) -> Result<()> {
+    let (state, marked) = (storage.state.clone(), encode(applied));
+    let remove = async move |tx: &Transaction| {
+        if tx.get(&state, row::INSTALLING).await?.is_some_and(|found| found == marked) {
+            tx.delete(&state, row::INSTALLING).await?;
+        }
+        Ok(())
+    };
+    storage.run(remove).await
+}
+
 /// Replaces the contents of the node by a received snapshot.
-pub async fn install(storage: &Storage, snapshot: CompleteSnapshot) -> Result<()> {
-    storage.set_state_row(row::INSTALLING, &snapshot.applied).await?;
+pub async fn install(storage: &Storage, snapshot: CompleteSnapshot) -> error::Result<()> {
+    mark(storage, &snapshot).await?;
     resume_installation(storage).await
 }
 
 /// Finishes an installation that an earlier run of the node began.
-pub async fn resume_installation(storage: &Storage) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Stopped`](error::Error) if chunks are missing.
+pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
     let Some(applied) = storage.state_row::<Applied>(row::INSTALLING).await? else { return Ok(()) };
+    if applied.index() <= storage.applied().await?.index() {
+        // Raft would not have accepted it.
+        return Ok(unmark(storage, &applied).await?);
+    }
+    check_chunks(storage, &applied).await?;
     let mut table = None;
     let mut kept = BTreeSet::new();
     for number in 0.. {
@@ -121,7 +152,27 @@ pub async fn resume_installation(storage: &Storage) -> Result<()> {
         tx.delete(&state, row::INSTALLING).await.map(drop)
     };
     storage.db.run(end).await?;
-    storage.db.clear(&storage.received).await.map(drop)
+    storage.db.clear(&storage.received).await?;
+    Ok(())
+}
+
+/// Checks that all chunks of a snapshot are there, before anything is replaced.
+async fn check_chunks(storage: &Storage, applied: &Applied) -> error::Result<()> {
+    let damaged = || {
+        let reason = "an installation of the cluster's contents cannot be resumed, because parts of \
+                      them are missing; add the node again with an empty database and a new number";
+        error::Error::Stopped(reason.to_owned())
+    };
+    for number in 0.. {
+        let chunk = storage.db.get(&storage.received, &number).await?.ok_or_else(damaged)?;
+        match decode(&chunk) {
+            Chunk::Begin(found) if number == 0 && found == *applied => {}
+            Chunk::Table(_) | Chunk::Rows(_) if number > 0 => {}
+            Chunk::End if number > 0 => break,
+            _ => return Err(damaged()),
+        }
+    }
+    Ok(())
 }
 
 /// Returns the table without its records. Handles of an existing table with these types stay valid.

@@ -1,6 +1,7 @@
 //! Shared state of a node: the database, the applied position, and calls that wait for decisions.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{RwLock, oneshot, watch};
@@ -25,6 +26,10 @@ pub struct Replica {
     pub contents: RwLock<()>,
     /// Index of the last applied entry.
     applied: watch::Sender<u64>,
+    /// Index of the last entry that may be visible.
+    applying: AtomicU64,
+    /// Held by the state machine until it has ended.
+    pub machine: Arc<tokio::sync::Mutex<()>>,
     shared: Mutex<Shared>,
 }
 
@@ -50,6 +55,8 @@ impl Replica {
             receiving: ReceiveSlot::default(),
             contents: RwLock::default(),
             applied: watch::Sender::new(0),
+            applying: AtomicU64::new(0),
+            machine: Arc::default(),
             shared: Mutex::default(),
         })
     }
@@ -80,6 +87,16 @@ impl Replica {
             positions.push_back((index, 0));
         }
         self.applied.send_replace(index);
+    }
+
+    /// Notes that the changes of an entry are about to become visible.
+    pub fn begin_applying(&self, index: u64) {
+        self.applying.store(index, Ordering::SeqCst);
+    }
+
+    /// Returns the index of the last entry that a snapshot which exists may contain.
+    pub fn newest(&self) -> u64 {
+        self.applying.load(Ordering::SeqCst).max(self.applied())
     }
 
     /// Reports that an entry is applied by the commit at `lsn`.

@@ -85,7 +85,9 @@ impl Cluster {
             current = Some(needed);
             if base >= needed {
                 let value = executed?.value;
-                return Ok(Outcome { value, token: Token(base), attempts });
+                // The snapshot may contain an entry that is being applied.
+                let token = Token(self.inner.replica.newest().max(base));
+                return Ok(Outcome { value, token, attempts });
             }
             seen = needed;
         }

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use crate::intake::Intake;
 use crate::message::{Answer, Envelope, MemberChange, PROTOCOL_VERSION, Refusal, Request, encode};
 use crate::raft::{NodeId, Raft, Snapshot, Vote};
-use crate::received::IncomingSnapshot;
+use crate::received::{self, IncomingSnapshot};
 use crate::replica::Replica;
 use crate::snapshot::{Chunk, SnapshotData, snapshot_meta};
 
@@ -120,10 +120,17 @@ impl Service {
         let Some(complete) = complete else {
             return Err(Refusal::Busy("it has not all chunks of the snapshot".to_owned()));
         };
-        let meta = snapshot_meta(&complete.applied);
+        let failed = |error: &dyn std::fmt::Display| Refusal::Failed(error.to_string());
+        let storage = &self.replica.storage;
+        received::mark(storage, &complete).await.map_err(|error| failed(&error))?;
+        let applied = complete.applied.clone();
+        let meta = snapshot_meta(&applied);
         let snapshot = Snapshot { meta, snapshot: Box::new(SnapshotData::Received(complete)) };
+        // After an error, the mark stays for the next start.
         let answer = self.raft.install_full_snapshot(vote, snapshot).await;
-        Ok(Answer::Install(answer.map_err(|error| Refusal::Failed(error.to_string()))?))
+        let answer = answer.map_err(|error| failed(&error))?;
+        received::unmark(storage, &applied).await.map_err(|error| failed(&error))?;
+        Ok(Answer::Install(answer))
     }
 
     async fn change_members(&self, change: MemberChange) -> Result<Answer, Refusal> {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use openraft::storage::RaftStateMachine;
 use openraft::{BasicNode, EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::applier::Applier;
+use crate::error::{Error, Result};
 use crate::raft::{
     Entry, LogId, Membership, NodeId, Snapshot, SnapshotMeta, StorageResult, TypeConfig,
     storage_error,
@@ -20,17 +22,28 @@ use crate::storage::{Storage, row};
 pub struct StateMachine {
     replica: Arc<Replica>,
     applier: Applier,
+    _running: OwnedMutexGuard<()>,
 }
 
 impl StateMachine {
     /// Reads the state of the node, after finishing an interrupted installation of a snapshot.
-    pub async fn open(replica: Arc<Replica>) -> braiddb::Result<Self> {
+    ///
+    /// # Errors
+    /// Those of the database; [`Error::Stopped`] if entries are missing.
+    pub async fn open(replica: Arc<Replica>) -> Result<Self> {
+        let running = replica.machine.clone().lock_owned().await;
         received::resume_installation(&replica.storage).await?;
         let applier = Applier::open(replica.clone()).await?;
-        Ok(Self { replica, applier })
+        let purged: Option<LogId> = replica.storage.state_row(row::PURGED).await?;
+        if purged.is_some_and(|purged| purged.index > applier.applied().index()) {
+            let reason = "entries that it has not applied are missing from its log; add the node \
+                          again with an empty database and a new number";
+            return Err(Error::Stopped(reason.to_owned()));
+        }
+        Ok(Self { replica, applier, _running: running })
     }
 
-    async fn install(&mut self, snapshot: CompleteSnapshot) -> braiddb::Result<()> {
+    async fn install(&mut self, snapshot: CompleteSnapshot) -> Result<()> {
         // Waits for closures that read the contents which are about to be replaced.
         let _contents = self.replica.contents.write().await;
         received::install(&self.replica.storage, snapshot).await?;
