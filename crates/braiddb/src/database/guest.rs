@@ -17,7 +17,7 @@ use super::span::TransactionSpan;
 use super::write::EncodedWrite;
 use crate::record::Records;
 use crate::sched::{contain, on_worker, refusing_waits};
-use crate::sync::takes_part;
+use crate::sync::{takes_part, thread};
 use crate::transaction::{AbortCause, Direction, Guest, GuestRead, GuestWrite, ScanBounds};
 
 /// Number of operations on a thread after which one lets other tasks of its executor run. Futures
@@ -68,14 +68,18 @@ impl Database {
             return None;
         }
         pause_if_due().await;
-        if TransactionSpan::may_be_wanted() || !workers.admit_guest_writes() {
+        // A transaction that is dropped while its thread unwinds is not undone, because the engine may
+        // be the cause. A destructor of the caller that writes is not.
+        let unwinds = thread::panicking();
+        if unwinds || TransactionSpan::may_be_wanted() || !workers.admit_guest_writes() {
             return None;
         }
         let GuestWrite { result, must_ring } = write.run_as_guest(guests)?;
+        // Before a worker flushes what the guest has logged.
+        let written = result.inspect_err(|panic| workers.fail_on_caller(panic)).ok()?;
         if must_ring {
             workers.ring();
         }
-        let written = result.inspect_err(|panic| workers.fail_on_caller(panic)).ok()?;
         // After a failure, nothing is acknowledged.
         written.filter(|_| !engine.failure.has_begun())
     }

@@ -66,11 +66,11 @@ impl GuestBounds {
         }
     }
 
-    /// Takes a free place and publishes `bound` in it; `None` if all are taken. The caller must
-    /// pass a `SeqCst` fence before it relies on the bound.
-    fn take(&self, bound: u64) -> Option<usize> {
+    /// Takes one of the first `places` and publishes `bound` in it; `None` if all are taken. The
+    /// caller must pass a `SeqCst` fence before it relies on the bound.
+    fn take(&self, bound: u64, places: usize) -> Option<usize> {
         let first = last_place();
-        let place = (0..MAX_GUESTS).map(|step| (first + step) % MAX_GUESTS).find(|&place| {
+        let place = (0..places).map(|step| (first + step) % places).find(|&place| {
             let word = &self.words[place];
             // Relaxed: a hint. The exchange has Acquire, paired with the Release in `withdraw`: this
             // guest sees what the last one in the place did. Relaxed on failure: the next place is
@@ -125,18 +125,19 @@ pub(crate) struct GuestOperation<'d> {
 }
 
 impl Domain {
-    /// Begins an operation of this thread as a guest, once `announce` was called with the number
-    /// of its place, and then a `SeqCst` fence was passed. `None` if the thread is a participant
-    /// of some domain, or if every place is taken.
+    /// Begins an operation of this thread as a guest in one of the first `places`, once `announce`
+    /// was called with the number of its place, and then a `SeqCst` fence was passed. `None` if the
+    /// thread is a participant of some domain, or if each of these places is taken.
     pub(crate) fn enter_as_guest(
         &self,
+        places: usize,
         announce: impl FnOnce(usize),
     ) -> Option<GuestOperation<'_>> {
         if !CURRENT.with(|current| current.get()).is_null() {
             return None;
         }
         let epoch = self.epoch.load(Ordering::SeqCst);
-        let place = self.guests.take(epoch)?;
+        let place = self.guests.take(epoch, places)?;
         let operation = ManuallyDrop::new(OperationGuard::of_epoch(epoch));
         let operation = GuestOperation { domain: self, place, operation };
         announce(place);

@@ -30,7 +30,7 @@ fn retire_beside(domain: &Arc<Domain>, read: fn(&Arc<Domain>, &Shared), before: 
     };
     before();
     let me = domain.participate();
-    assert!(domain.enter_as_guest(|_| ()).is_none(), "a participant is no guest");
+    assert!(domain.enter_as_guest(MAX_GUESTS, |_| ()).is_none(), "a participant is no guest");
     shared.link.store(1, Ordering::Release);
     let freed = shared.clone();
     retire_with(move || freed.alive[0].store(false, Ordering::Relaxed));
@@ -61,9 +61,9 @@ fn model_of_reclamation_never_frees_what_is_held() {
 fn model_of_reclamation_never_frees_what_a_guest_holds() {
     loom::model(|| {
         let domain = Arc::new(Domain::new(1, Arc::new(MemoryCounters::new())));
-        let other = domain.enter_as_guest(|_| ()).expect("a place is free");
+        let other = domain.enter_as_guest(MAX_GUESTS, |_| ()).expect("a place is free");
         let read = |domain: &Arc<Domain>, shared: &Shared| {
-            let operation = domain.enter_as_guest(|_| ()).expect("a place is free");
+            let operation = domain.enter_as_guest(MAX_GUESTS, |_| ()).expect("a place is free");
             shared.read();
             drop(operation);
         };
@@ -78,7 +78,7 @@ fn model_of_reclamation_never_frees_what_a_writing_guest_holds() {
         let domain = Arc::new(Domain::new(1, Arc::new(MemoryCounters::new())));
         let read = |domain: &Arc<Domain>, shared: &Shared| {
             let participant = GuestParticipant::new(domain.clone());
-            let operation = domain.enter_as_guest(|_| ()).expect("a place is free");
+            let operation = domain.enter_as_guest(MAX_GUESTS, |_| ()).expect("a place is free");
             let entered = participant.enter(&operation);
             let guard = enter();
             shared.read();
@@ -101,7 +101,7 @@ fn model_of_reclamation_adopts_what_a_guest_retires() {
         let writer = {
             let (domain, shared, retired) = (domain.clone(), shared.clone(), retired.clone());
             thread::spawn(move || {
-                let operation = domain.enter_as_guest(|_| ()).expect("a place is free");
+                let operation = domain.enter_as_guest(MAX_GUESTS, |_| ()).expect("a place is free");
                 let participant = retired.lock();
                 let entered = participant.enter(&operation);
                 shared.link.store(1, Ordering::Release);
@@ -112,7 +112,7 @@ fn model_of_reclamation_adopts_what_a_guest_retires() {
         let reader = {
             let (domain, shared) = (domain.clone(), shared.clone());
             thread::spawn(move || {
-                let operation = domain.enter_as_guest(|_| ()).expect("a place is free");
+                let operation = domain.enter_as_guest(MAX_GUESTS, |_| ()).expect("a place is free");
                 shared.read();
                 drop(operation);
             })

@@ -10,7 +10,7 @@ use super::{Horizon, Readers, StatusTable, TransactionStatus};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::planted::{Bug, VARIABLE};
-use crate::reclaim::Domain;
+use crate::reclaim::{Domain, MAX_GUESTS};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A reader on another worker queries a transaction whose context has committed a second one
@@ -97,7 +97,8 @@ fn model_no_version_is_freed_that_a_guest_found_as_the_newest() {
             thread::spawn(move || {
                 let announce =
                     |place| horizon.admit_guest(place, Lsn(tail.load(Ordering::Acquire)));
-                let operation = domain.enter_as_guest(announce).expect("a place is free");
+                let operation =
+                    domain.enter_as_guest(MAX_GUESTS, announce).expect("a place is free");
                 let found = newest.load(Ordering::Acquire) as usize;
                 // Relaxed: the model only checks that a version in use is alive.
                 assert!(alive[found].load(Ordering::Relaxed), "freed while it is read");

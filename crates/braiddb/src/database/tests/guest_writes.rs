@@ -85,14 +85,13 @@ fn a_worker_writes_where_a_conflict_or_an_error_is_met() {
         block_on(db.put(&table, &1, &10)).unwrap();
         assert!(uses_worker(&db, || {
             let found = block_on(db.insert(&table, &1, &11));
-            assert!(matches!(found, Err(Error::KeyExists { .. })), "{found:?}");
+            assert!(matches!(found, Err(Error::KeyExists(_))), "{found:?}");
             let missing = block_on(db.update(&table, &2, &20));
-            assert!(matches!(missing, Err(Error::KeyNotFound { .. })), "{missing:?}");
+            assert!(matches!(missing, Err(Error::KeyNotFound(_))), "{missing:?}");
             assert!(!block_on(db.delete(&table, &2)).unwrap());
             let foreign = block_on(other.put(&table, &1, &11));
             assert!(matches!(foreign, Err(Error::Misuse(Misuse::ForeignTable(_)))), "{foreign:?}");
         }));
-        let aborted = db.stats().aborted;
         let writer = block_on(db.begin()).unwrap();
         block_on(writer.put(&table, &1, &11)).unwrap();
         block_on(writer.put(&table, &3, &30)).unwrap();
@@ -107,9 +106,52 @@ fn a_worker_writes_where_a_conflict_or_an_error_is_met() {
         assert!(!uses_worker(&db, || block_on(db.put(&table, &1, &13)).unwrap()));
         assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(13));
         // Attempts of guests are not counted.
-        assert_eq!(db.stats().aborted.conflict, aborted.conflict);
+        let engine = &db.shared.engine;
+        let aborted = engine.counters[engine.workers()..].iter().flat_map(|place| &place.aborted);
+        assert_eq!(aborted.map(|count| count.get()).sum::<u64>(), 0);
         block_on(db.drop_table("records")).unwrap();
         assert!(matches!(block_on(db.put(&table, &1, &10)), Err(Error::TableNotFound(_))));
+    });
+}
+
+/// A guest that reads may use a place in which guests do not write.
+#[test]
+fn a_thread_that_read_in_another_place_writes_as_a_guest() {
+    with_limit(PART_SECONDS, |_| {
+        let (db, table) = open();
+        let guests: Vec<_> =
+            (0..40).map(|_| db.shared.engine.admit_guest().expect("a place is free")).collect();
+        drop(guests);
+        assert!(!uses_worker(&db, || block_on(db.put(&table, &1, &1)).unwrap()));
+        db.close().unwrap();
+    });
+}
+
+/// Writes when it is dropped.
+struct WritesAtEnd<'a>(&'a Database, &'a Records);
+
+impl Drop for WritesAtEnd<'_> {
+    fn drop(&mut self) {
+        let Self(db, table) = self;
+        assert!(!block_on(db.delete(table, &7)).unwrap());
+        assert!(matches!(block_on(db.insert(table, &1, &2)), Err(Error::KeyExists(_))));
+        assert!(uses_worker(db, || block_on(db.put(table, &2, &2)).unwrap()));
+    }
+}
+
+#[test]
+fn a_destructor_writes_while_its_thread_unwinds() {
+    with_limit(PART_SECONDS, |_| {
+        let (db, table) = open();
+        block_on(db.put(&table, &1, &1)).unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            let _writes = WritesAtEnd(&db, &table);
+            panic!("of the caller");
+        }));
+        assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "of the caller");
+        assert_eq!(block_on(db.get(&table, &2)).unwrap(), Some(2));
+        assert!(!uses_worker(&db, || block_on(db.put(&table, &3, &3)).unwrap()));
+        db.close().unwrap();
     });
 }
 

@@ -186,8 +186,9 @@ impl ActiveTransaction {
     #[cold]
     #[inline(never)]
     fn drop_open(&mut self) {
-        // User code never owns a transaction. So a panic that unwinds through its owner is the
-        // engine's, or follows one after which the engine has failed. Memory cannot be trusted
+        // User code never owns a transaction, and its threads are no guests while they unwind. So a
+        // panic that unwinds through the owner is the engine's, or follows one after which the engine
+        // has failed. Memory cannot be trusted
         // then, and nothing is undone: the context and everything its writes reference is leaked.
         if thread::panicking() || self.engine().failure.has_begun() {
             std::mem::forget(self.context.take());

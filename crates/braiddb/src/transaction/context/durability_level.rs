@@ -11,9 +11,10 @@ pub enum Durability {
     /// the log fails first, the log's error is returned instead. Commits share flushes.
     #[default]
     Group,
-    /// Immediately after the commit decision. Its log is written within milliseconds, without
-    /// waiting. A crash may lose the latest commits, but never reorders commits. Lost commits may
-    /// include some whose results (a value, an absence or an error) were already returned.
+    /// Immediately after the commit decision. Its log is written without waiting, within
+    /// milliseconds unless closures block all workers. A crash may lose the latest commits, but never
+    /// reorders commits. Lost commits may include some whose results (a value, an absence or an
+    /// error) were already returned.
     Relaxed,
     /// Immediately after the commit decision. Nothing is logged.
     Volatile,

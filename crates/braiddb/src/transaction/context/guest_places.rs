@@ -62,8 +62,9 @@ impl<T> GuestPlaces<T> {
         Self { places: places.collect(), is_used: CachePadded::new(AtomicBool::new(false)) }
     }
 
-    pub(in crate::transaction) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+    /// Returns the number of places.
+    pub(in crate::transaction) fn len(&self) -> usize {
+        self.places.len()
     }
 
     /// Calls `work` with the state of a place, which may be closed by taking the state. `None` if no

@@ -39,7 +39,7 @@ use std::cell::Cell;
 use super::expiry::unexpired_at;
 use super::scan_bounds::{Direction, ScanBounds, as_bytes};
 use crate::log::Lsn;
-use crate::reclaim::GuestOperation;
+use crate::reclaim::{GuestOperation, MAX_GUESTS};
 use crate::record::{MemoryRecords, Records};
 use crate::transaction::context::counters::AbortCause;
 use crate::transaction::context::engine::Engine;
@@ -69,14 +69,20 @@ pub(crate) struct Guest<'e> {
 }
 
 impl Engine {
-    /// Admits this thread as a guest. `None` if it is a worker, or if every place is taken.
+    /// Admits this thread as a guest that reads. `None` if it is a worker, or if every place is
+    /// taken.
     pub(crate) fn admit_guest(&self) -> Option<Guest<'_>> {
+        self.admit_guest_in(MAX_GUESTS)
+    }
+
+    /// Admits this thread as a guest in one of the first `places`.
+    pub(super) fn admit_guest_in(&self, places: usize) -> Option<Guest<'_>> {
         if self.certifies_by_safety_net() {
             // Reads must leave access stamps.
             return None;
         }
         let tail = Cell::new(Lsn::ZERO);
-        let operation = self.domain.enter_as_guest(|place| {
+        let operation = self.domain.enter_as_guest(places, |place| {
             tail.set(self.log.tail());
             self.horizon.admit_guest(place, tail.get());
         })?;

@@ -81,7 +81,7 @@ impl GuestWriters {
 
     /// Returns whether guests may write at all.
     pub(crate) fn are_admitted(&self) -> bool {
-        !self.places.is_empty()
+        self.places.len() > 0
     }
 
     /// Writes a record on this thread. `None` if it cannot be a guest, or may not write this record.
@@ -92,7 +92,7 @@ impl GuestWriters {
         intent: WriteIntent<'_>,
     ) -> Option<GuestWrite> {
         let table = self.writable(records, key, intent)?;
-        let guest = self.engine.admit_guest()?;
+        let guest = self.engine.admit_guest_in(self.places.len())?;
         self.places.enter(guest.place(), |place| {
             let writer = place.as_ref().expect("the place is open");
             let written = contain(|| writer.write(&guest, (records, table), key, intent));
