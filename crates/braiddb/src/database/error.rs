@@ -124,7 +124,7 @@ pub enum Error {
     ///
     /// Written: nothing. Remedy: see [`IndexError`].
     #[error(transparent)]
-    Index(#[from] Box<IndexError>),
+    Index(Box<IndexError>),
     /// A change feed cannot begin or continue, or a change slot is missing or exists already.
     ///
     /// Written: nothing. Remedy: see [`ChangesError`].
