@@ -115,7 +115,7 @@ impl Applier {
         Decision::Committed
     }
 
-    /// Creates a table unless the cluster has it. What the database would refuse is refused here,
+    /// Creates a table unless the cluster has it. Refuses the names that the database would refuse,
     /// because a node that cannot apply an entry stops.
     fn create_table(
         &mut self,
