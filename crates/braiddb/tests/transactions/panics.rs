@@ -94,7 +94,7 @@ fn message<T>(result: Result<T>) -> String {
     }
 }
 
-/// Waits until the worker has finished all earlier requests.
+/// Waits for one request on the worker. Earlier requests may still be waiting for their first poll.
 fn settle(bench: &Bench) {
     bench.get(0);
 }
