@@ -4,7 +4,7 @@
 //! The loads: steady overwrites of a table in memory and a paged one, with values from 200 bytes to
 //! 100 kB; snapshots that are held for long; tables of both kinds that are created, filled and
 //! dropped; and a second database that fills and empties a small disk. The database is closed and
-//! opened again several times.
+//! opened again several times, with `Group` and `Relaxed` durability in turn.
 
 mod load;
 mod series;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use braiddb::stats::WorkerStats;
-use braiddb::{Database, Options, Tuning};
+use braiddb::{Database, Durability, Options, Tuning};
 use serde::Serialize;
 
 use super::disk::{Disk, Faulty};
@@ -156,7 +156,7 @@ impl<'c> Soak<'c> {
     /// Opens the database, runs the clients for a part of the time, and closes it.
     fn life(&self, dir: &Path, life: u64, quantities: &mut AllSeries) -> Result<()> {
         let begin = Instant::now();
-        let db = Database::open(dir, self.options()).context("opening the database")?;
+        let db = Database::open(dir, self.options(life)).context("opening the database")?;
         let opening = begin.elapsed().as_micros() as u64;
         quantities.note(self.seconds(), ("opening", Unit::Microseconds), opening, None);
         let log_of_earlier_lives = db.stats().log.disk_bytes;
@@ -197,9 +197,13 @@ impl<'c> Soak<'c> {
         db.close().context("closing")
     }
 
-    fn options(&self) -> Options {
+    fn options(&self, life: u64) -> Options {
+        // With `Relaxed`, writes to the table in memory run on the caller's thread.
+        let durability =
+            if life.is_multiple_of(2) { Durability::Group } else { Durability::Relaxed };
         Options::default()
             .workers(self.command.workers)
+            .durability(durability)
             .memory_budget(Some(MEMORY_BUDGET))
             // Only traced workers measure processor time.
             .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).trace(1))
