@@ -72,9 +72,9 @@ pub(crate) use storage::{ordinary_transfers, read, sync, write};
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
-    Interleaved, count_failed_attempt, count_steps, failed_attempts, interleaves, is_caller_gone,
-    is_upkeep, may_go_on, may_take_steps, outlined, park, poll_for, prefetch, run_now,
-    suspend_memory, suspended_for, touch, unless_caller_gone, upkeep, yield_now,
+    Interleaved, compiled_here, count_failed_attempt, count_steps, failed_attempts, interleaves,
+    is_caller_gone, is_upkeep, may_go_on, may_take_steps, outlined, park, poll_for, prefetch,
+    run_now, suspend_memory, suspended_for, touch, unless_caller_gone, upkeep, yield_now,
 };
 pub(crate) use trace::{PollEnd, SliceActivity, TimeSlice};
 pub(crate) use transfers::HOUSEKEEPING_TOKEN;

@@ -93,6 +93,38 @@ impl<F: Future> Future for Outlined<'_, F> {
     }
 }
 
+/// Returns an engine's future, for functions that are not generic.
+///
+/// Generic code is compiled in the crate that calls it, and so is every future that it awaits. A
+/// debug build of a program would compile most of the engine again, without optimisation. In debug
+/// builds this returns the future with a pointer to its poll, which is compiled with the engine.
+#[cfg(debug_assertions)]
+pub(crate) fn compiled_here<F: Future>(future: F) -> CompiledHere<F> {
+    CompiledHere { future: Box::pin(future), poll: |future, context| future.poll(context) }
+}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub(crate) fn compiled_here<F: Future>(future: F) -> F {
+    future
+}
+
+/// See [`compiled_here`].
+#[cfg(debug_assertions)]
+pub(crate) struct CompiledHere<F: Future> {
+    future: Pin<Box<F>>,
+    poll: fn(Pin<&mut F>, &mut Context<'_>) -> Poll<F::Output>,
+}
+
+#[cfg(debug_assertions)]
+impl<F: Future> Future for CompiledHere<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        (self.poll)(self.future.as_mut(), context)
+    }
+}
+
 /// Runs a long job of the engine. It does not suspend for memory, because it would then advance by
 /// one cache line per round; instead it yields explicitly. Its transfers are issued before those of
 /// transactions.

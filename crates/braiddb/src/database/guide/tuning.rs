@@ -53,7 +53,7 @@
 //!
 //! The compiler generates closures, the methods of [`Table`](crate::Table) types and serialization
 //! in the program's own crate, without optimisation. `opt-level = 1` in `[profile.dev]` optimises
-//! these too.
+//! these too. The engine's own futures are compiled with the engine, so these lines apply to them.
 //!
 //! # Comparing two moments
 //!

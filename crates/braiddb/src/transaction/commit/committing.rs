@@ -23,7 +23,7 @@ use std::rc::Rc;
 use super::ending::MAX_WRITES_AT_ONCE;
 use crate::log::{self, Lsn};
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, WaitCause};
+use crate::sched::{self, WaitCause, compiled_here};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::counters::AbortCause;
 use crate::transaction::context::durability_level::Durability;
@@ -107,15 +107,22 @@ impl WorkerTransactions {
     }
 
     /// Waits until the result of a commit may be returned.
-    async fn acknowledge(&self, commit: DecidedCommit) -> Result<Lsn, OperationError> {
-        let DecidedCommit { lsn, depends_on, wrote } = commit;
-        if self.must_wait_for(commit) {
-            self.wait_to_answer(depends_on).await.map_err(|error| match error {
-                OperationError::Log(cause) if wrote => OperationError::CommitUnknown { lsn, cause },
-                error => error,
-            })?;
-        }
-        Ok(lsn)
+    fn acknowledge(
+        &self,
+        commit: DecidedCommit,
+    ) -> impl Future<Output = Result<Lsn, OperationError>> {
+        compiled_here(async move {
+            let DecidedCommit { lsn, depends_on, wrote } = commit;
+            if self.must_wait_for(commit) {
+                self.wait_to_answer(depends_on).await.map_err(|error| match error {
+                    OperationError::Log(cause) if wrote => {
+                        OperationError::CommitUnknown { lsn, cause }
+                    }
+                    error => error,
+                })?;
+            }
+            Ok(lsn)
+        })
     }
 }
 
@@ -246,18 +253,20 @@ impl ActiveTransaction {
     ///
     /// # Errors
     /// Those of `commit` but `CommitUnknown`. The transaction is then aborted.
-    async fn decide_and_end(mut self) -> Result<DecidedCommit, OperationError> {
-        let commit = match self.decide_commit().await {
-            Ok(commit) => commit,
-            Err(error) => {
-                self.abort().await;
-                return Err(error);
+    fn decide_and_end(mut self) -> impl Future<Output = Result<DecidedCommit, OperationError>> {
+        compiled_here(async move {
+            let commit = match self.decide_commit().await {
+                Ok(commit) => commit,
+                Err(error) => {
+                    self.abort().await;
+                    return Err(error);
+                }
+            };
+            while self.is_open() && !self.end_some(MAX_WRITES_AT_ONCE) {
+                Self::end_step().await;
             }
-        };
-        while self.is_open() && !self.end_some(MAX_WRITES_AT_ONCE) {
-            Self::end_step().await;
-        }
-        Ok(commit)
+            Ok(commit)
+        })
     }
 
     /// Decides the commit.

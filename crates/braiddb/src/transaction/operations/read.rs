@@ -7,7 +7,7 @@ use crate::index::InsertionPlace;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{MemoryRecords, RecordLocation, Records, SeenVersion, TableKind};
 use crate::rid::Rid;
-use crate::sched::{self, Interleaved, OperationResult, WaitCause};
+use crate::sched::{self, Interleaved, OperationResult, WaitCause, compiled_here};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::fault::PanicPoint;
@@ -69,16 +69,22 @@ impl ActiveTransaction {
     }
 
     /// Reads as `get` does, if nothing but cache lines must be waited for.
-    pub(crate) async fn get_interleaved(&self, table: &Records, key: &[u8]) -> ReadNow<'_> {
-        let Some(table) = Self::plain(table) else { return ReadNow::Later };
-        let operation = reclaim::enter();
-        sched::count_steps(1).await;
-        let begin = self.begin();
-        let rid = table.look_up(key, &operation).await.ok();
-        if self.has_moved_on_from(begin) {
-            return ReadNow::Later;
-        }
-        self.read_found(table, key, rid, operation)
+    pub(crate) fn get_interleaved(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> impl Future<Output = ReadNow<'_>> {
+        compiled_here(async move {
+            let Some(table) = Self::plain(table) else { return ReadNow::Later };
+            let operation = reclaim::enter();
+            sched::count_steps(1).await;
+            let begin = self.begin();
+            let rid = table.look_up(key, &operation).await.ok();
+            if self.has_moved_on_from(begin) {
+                return ReadNow::Later;
+            }
+            self.read_found(table, key, rid, operation)
+        })
     }
 
     /// Looks up a record as [`MemoryRecords::look_up`] does. The result holds for the current snapshot:
@@ -177,70 +183,74 @@ impl ActiveTransaction {
     /// Does what `get` does, but also returns an expired record, with the bytes stored before its
     /// value (`transaction/operations/expiry.rs`). The caller must add a found record to the read
     /// set before it suspends. The value may be empty unless it is wanted.
-    pub(crate) async fn get_unnoted(
+    pub(crate) fn get_unnoted(
         &self,
         table: &Records,
         key: &[u8],
         wants_value: bool,
-    ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
-        let table = match table.kind() {
-            TableKind::Memory(table) => table,
-            TableKind::Paged(table) => return self.get_paged(table, key, wants_value).await,
-        };
-        loop {
-            let operation = reclaim::enter();
-            self.engine().planted_panic.panic_if_planted(PanicPoint::Read);
-            sched::count_steps(1).await;
-            let Ok(rid) = self.look_up(table, key, &operation).await else {
-                self.note_absence(table, key);
-                return Ok(None);
+    ) -> impl Future<Output = Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError>> {
+        compiled_here(async move {
+            let table = match table.kind() {
+                TableKind::Memory(table) => table,
+                TableKind::Paged(table) => return self.get_paged(table, key, wants_value).await,
             };
-            let begin = self.begin();
-            let cold = match table.find(rid, self.view(), &operation).await {
-                _ if self.has_moved_on_from(begin) => continue,
-                Ok(seen) => {
-                    let doomed_by = self.is_superseded(table, rid, seen, &operation);
-                    let own = seen.is_some_and(SeenVersion::is_own);
-                    let Some(value) = self.note(seen) else {
-                        if own {
+            loop {
+                let operation = reclaim::enter();
+                self.engine().planted_panic.panic_if_planted(PanicPoint::Read);
+                sched::count_steps(1).await;
+                let Ok(rid) = self.look_up(table, key, &operation).await else {
+                    self.note_absence(table, key);
+                    return Ok(None);
+                };
+                let begin = self.begin();
+                let cold = match table.find(rid, self.view(), &operation).await {
+                    _ if self.has_moved_on_from(begin) => continue,
+                    Ok(seen) => {
+                        let doomed_by = self.is_superseded(table, rid, seen, &operation);
+                        let own = seen.is_some_and(SeenVersion::is_own);
+                        let Some(value) = self.note(seen) else {
+                            if own {
+                                return Ok(None);
+                            }
+                            if doomed_by && self.extend() {
+                                continue;
+                            }
+                            self.note_absence(table, key);
+                            if doomed_by {
+                                self.note_doomed_read(table, key)?;
+                            }
                             return Ok(None);
-                        }
-                        if doomed_by && self.extend() {
-                            continue;
-                        }
-                        self.note_absence(table, key);
-                        if doomed_by {
-                            self.note_doomed_read(table, key)?;
-                        }
-                        return Ok(None);
-                    };
-                    self.remember(table, key, rid);
-                    let value = (NonNull::from(value), own);
-                    // SAFETY: found under the guard, and seen by this transaction.
-                    let found = unsafe { FoundValue::in_memory(self, table, value, operation) };
-                    let others =
-                        SeenRecord::Others { point: Some(ReadPoint::new(table, rid)), doomed_by };
-                    return Ok(Some((found, if own { SeenRecord::Own } else { others })));
+                        };
+                        self.remember(table, key, rid);
+                        let value = (NonNull::from(value), own);
+                        // SAFETY: found under the guard, and seen by this transaction.
+                        let found = unsafe { FoundValue::in_memory(self, table, value, operation) };
+                        let others = SeenRecord::Others {
+                            point: Some(ReadPoint::new(table, rid)),
+                            doomed_by,
+                        };
+                        return Ok(Some((found, if own { SeenRecord::Own } else { others })));
+                    }
+                    Err(cold) => cold,
+                };
+                let doomed_by = self.is_overwritten(table, rid, &operation);
+                drop(operation);
+                let found = match wants_value {
+                    true => {
+                        let (record, permit) = self.fetch(table, rid, cold).await?;
+                        FoundValue::in_log(self, record, permit)
+                    }
+                    false => FoundValue::empty(self),
+                };
+                if self.has_moved_on_from(begin) {
+                    continue;
                 }
-                Err(cold) => cold,
-            };
-            let doomed_by = self.is_overwritten(table, rid, &operation);
-            drop(operation);
-            let found = match wants_value {
-                true => {
-                    let (record, permit) = self.fetch(table, rid, cold).await?;
-                    FoundValue::in_log(self, record, permit)
-                }
-                false => FoundValue::empty(self),
-            };
-            if self.has_moved_on_from(begin) {
-                continue;
+                self.note_lsn(cold.lsn());
+                self.remember(table, key, rid);
+                let point = Some(ReadPoint::new(table, rid));
+                return Ok(Some((found, SeenRecord::Others { point, doomed_by })));
             }
-            self.note_lsn(cold.lsn());
-            self.remember(table, key, rid);
-            let point = Some(ReadPoint::new(table, rid));
-            return Ok(Some((found, SeenRecord::Others { point, doomed_by })));
-        }
+        })
     }
 
     /// Returns whether `key` has a visible record. Storage is not read, unless records expire.

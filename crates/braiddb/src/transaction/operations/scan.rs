@@ -18,7 +18,7 @@ use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::record::{Copies, Records, RecordsRef, TableKind};
-use crate::sched;
+use crate::sched::{self, compiled_here};
 use crate::sync::thread;
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
@@ -271,21 +271,23 @@ impl<'tx> RecordScan<'tx> {
     ///
     /// # Errors
     /// The log's error if the next value exists and cannot be read; `Overloaded`.
-    pub(crate) async fn load(&mut self) -> Result<bool, OperationError> {
-        self.forget_rolled_back();
-        while self.ready.is_empty() {
-            let has_more = self.read_batch().await?;
-            // Another operation may have rolled back while this one was suspended.
-            if !self.forget_rolled_back() && !has_more {
-                self.ended = true;
-                break;
+    pub(crate) fn load(&mut self) -> impl Future<Output = Result<bool, OperationError>> {
+        compiled_here(async move {
+            self.forget_rolled_back();
+            while self.ready.is_empty() {
+                let has_more = self.read_batch().await?;
+                // Another operation may have rolled back while this one was suspended.
+                if !self.forget_rolled_back() && !has_more {
+                    self.ended = true;
+                    break;
+                }
             }
-        }
-        if self.doomed.is_some() {
-            self.note_doomed()?;
-        }
-        self.set_stop();
-        Ok(!self.ready.is_empty())
+            if self.doomed.is_some() {
+                self.note_doomed()?;
+            }
+            self.set_stop();
+            Ok(!self.ready.is_empty())
+        })
     }
 
     /// Notifies the transaction of a superseded record, once the scan has returned it.

@@ -5,7 +5,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{InstallBase, InstallRefusal, MemoryRecords, Records, RecordsRef, TableKind};
 use crate::rid::Rid;
-use crate::sched;
+use crate::sched::{self, compiled_here};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::OperationError;
 use crate::transaction::context::fault::PanicPoint;
@@ -96,27 +96,29 @@ impl ActiveTransaction {
     }
 
     /// Writes as `write_now` does, but waits for cache lines.
-    pub(crate) async fn write_interleaved(
+    pub(crate) fn write_interleaved(
         &self,
         table: &Records,
         key: &[u8],
         intent: WriteIntent<'_>,
-    ) -> Option<bool> {
-        let table = Self::plain_to_write(table)?;
-        if !self.is_plain_write(key, &intent) {
-            return None;
-        }
-        let operation = reclaim::enter();
-        sched::count_steps(1).await;
-        let begin = self.begin();
-        let found = match self.recall(table, key) {
-            Some(rid) => Ok(rid),
-            None => table.look_up(key, &operation).await,
-        };
-        if self.has_moved_on_from(begin) || table.is_indexed() {
-            return None;
-        }
-        self.write_found(table, key, intent, found, &operation)
+    ) -> impl Future<Output = Option<bool>> {
+        compiled_here(async move {
+            let table = Self::plain_to_write(table)?;
+            if !self.is_plain_write(key, &intent) {
+                return None;
+            }
+            let operation = reclaim::enter();
+            sched::count_steps(1).await;
+            let begin = self.begin();
+            let found = match self.recall(table, key) {
+                Some(rid) => Ok(rid),
+                None => table.look_up(key, &operation).await,
+            };
+            if self.has_moved_on_from(begin) || table.is_indexed() {
+                return None;
+            }
+            self.write_found(table, key, intent, found, &operation)
+        })
     }
 
     /// Writes the record that a lookup under this guard has found.
@@ -144,34 +146,36 @@ impl ActiveTransaction {
     /// # Errors
     /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table; those
     /// of secondary indexes.
-    pub(crate) async fn write(
+    pub(crate) fn write(
         &self,
         table: &Records,
         key: &[u8],
         intent: WriteIntent<'_>,
         rule: Option<ExpiryRule>,
-    ) -> Result<bool, OperationError> {
-        self.check_write(key, &intent)?;
-        let _room = match intent.value() {
-            Some(value) if intent.is_large() => self.admit_large_write(value.len()).await,
-            _ => None,
-        };
-        loop {
-            // Checked again after an extension: the new snapshot may see records that were written
-            // since an index was listed, and have entries.
-            if table.is_indexed() || table.expires() {
-                return self.write_indexed(table, key, intent, rule).await;
-            }
-            let begin = self.begin();
-            match self.write_record(table, key, intent).await {
-                Err(OperationError::Conflict(_)) if self.extend_past_conflict(true) => {}
-                // Another operation of the transaction has extended the snapshot in the meantime.
-                Ok(true) if self.has_moved_on_from(begin) && table.is_indexed() => {
-                    return Err(self.conflict_with_index(table));
+    ) -> impl Future<Output = Result<bool, OperationError>> {
+        compiled_here(async move {
+            self.check_write(key, &intent)?;
+            let _room = match intent.value() {
+                Some(value) if intent.is_large() => self.admit_large_write(value.len()).await,
+                _ => None,
+            };
+            loop {
+                // Checked again after an extension: the new snapshot may see records that were written
+                // since an index was listed, and have entries.
+                if table.is_indexed() || table.expires() {
+                    return self.write_indexed(table, key, intent, rule).await;
                 }
-                written => return written,
+                let begin = self.begin();
+                match self.write_record(table, key, intent).await {
+                    Err(OperationError::Conflict(_)) if self.extend_past_conflict(true) => {}
+                    // Another operation of the transaction has extended the snapshot in the meantime.
+                    Ok(true) if self.has_moved_on_from(begin) && table.is_indexed() => {
+                        return Err(self.conflict_with_index(table));
+                    }
+                    written => return written,
+                }
             }
-        }
+        })
     }
 
     /// Checks that the transaction may write, and that the record is not too long.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::log::LogError;
 use crate::record::{ChangingIndexes, PagedRecords};
 use crate::rid::TableId;
-use crate::sched::{self, WaitCause};
+use crate::sched::{self, WaitCause, compiled_here};
 use crate::sync::{self, clock};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::isolation::TransactionMode;
@@ -40,30 +40,33 @@ impl WorkerTransactions {
     ///
     /// # Errors
     /// The reason why the operation does not begin.
-    pub(crate) async fn close_gates(
+    pub(crate) fn close_gates(
         &self,
         mut tables: Vec<Arc<PagedRecords>>,
-    ) -> Result<BulkGates, CannotBegin> {
-        tables.sort_unstable_by_key(|table| table.id);
-        tables.dedup_by_key(|table| table.id);
-        loop {
-            // Before any gate is closed: a long-running reader must not block writers.
-            for table in &tables {
-                self.wait_until(|| is_settled(table) && !gate(table).is_closed(), u32::MAX).await?;
-            }
-            let mut gates = BulkGates::default();
-            if self.close_all(&tables, &mut gates).await? {
-                let closed = gates.closed.clone();
-                let is_left =
-                    || closed.iter().all(|table| gate(table).is_empty() && is_settled(table));
-                if self.wait_until(is_left, MAX_POLLS).await? {
-                    return Ok(gates);
+    ) -> impl Future<Output = Result<BulkGates, CannotBegin>> {
+        compiled_here(async move {
+            tables.sort_unstable_by_key(|table| table.id);
+            tables.dedup_by_key(|table| table.id);
+            loop {
+                // Before any gate is closed: a long-running reader must not block writers.
+                for table in &tables {
+                    self.wait_until(|| is_settled(table) && !gate(table).is_closed(), u32::MAX)
+                        .await?;
                 }
+                let mut gates = BulkGates::default();
+                if self.close_all(&tables, &mut gates).await? {
+                    let closed = gates.closed.clone();
+                    let is_left =
+                        || closed.iter().all(|table| gate(table).is_empty() && is_settled(table));
+                    if self.wait_until(is_left, MAX_POLLS).await? {
+                        return Ok(gates);
+                    }
+                }
+                // A writer or another operation holds a table for too long.
+                drop(gates);
+                self.wait_until(|| false, MAX_POLLS).await?;
             }
-            // A writer or another operation holds a table for too long.
-            drop(gates);
-            self.wait_until(|| false, MAX_POLLS).await?;
-        }
+        })
     }
 
     /// Closes the gates of tables and their indexes; `false` if another operation keeps one closed

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::keys::keys_of_value;
 use crate::record::{Records, Secondary};
-use crate::sched::{Interleaved, Panic, contain};
+use crate::sched::{Interleaved, Panic, compiled_here, contain};
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::error::{IndexError, OperationError};
 use crate::transaction::operations::progress::ScanProgress;
@@ -201,20 +201,22 @@ impl<'tx> IndexRecordScan<'tx> {
     ///
     /// # Errors
     /// Those of a scan and of `get`.
-    async fn load(&mut self) -> Result<bool, OperationError> {
-        loop {
-            self.forget_rolled_back();
-            if !self.ready.is_empty() {
-                return Ok(true);
+    fn load(&mut self) -> impl Future<Output = Result<bool, OperationError>> {
+        compiled_here(async move {
+            loop {
+                self.forget_rolled_back();
+                if !self.ready.is_empty() {
+                    return Ok(true);
+                }
+                if self.pending.is_empty() {
+                    self.find_entries().await?;
+                }
+                if self.pending.is_empty() {
+                    return Ok(false);
+                }
+                self.read().await?;
             }
-            if self.pending.is_empty() {
-                self.find_entries().await?;
-            }
-            if self.pending.is_empty() {
-                return Ok(false);
-            }
-            self.read().await?;
-        }
+        })
     }
 
     /// The loaded entry and its record.
