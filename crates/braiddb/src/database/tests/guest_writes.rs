@@ -14,26 +14,21 @@ use super::super::{
     Database, Error, IndexKeys, IndexOptions, Misuse, Options, Table, TableOptions, Transaction,
     Tuning,
 };
+use super::guests::open;
 use crate::common::{PART_SECONDS, Watched, with_limit};
 use crate::memory::MemoryKind;
 use crate::transaction::{Durability, PanicPoint, WorkerCounters};
 use crate::types::{DecodeError, EncodeError, EncodedValue, Value};
 
-type Records = Table<u64, u64>;
+pub(super) type Records = Table<u64, u64>;
 
-fn open() -> (Database, Records) {
-    let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-    let table = block_on(db.create_table("records")).unwrap();
-    (db, table)
-}
-
-fn open_relaxed(directory: &std::path::Path, workers: usize) -> Database {
+pub(super) fn open_relaxed(directory: &std::path::Path, workers: usize) -> Database {
     let options = Options::default().workers(workers).durability(Durability::Relaxed);
     Database::open(directory, options).unwrap().watched()
 }
 
 /// Number of writes that guests have committed.
-fn guest_writes(db: &Database) -> u64 {
+pub(super) fn guest_writes(db: &Database) -> u64 {
     let engine = &db.shared.engine;
     let places = engine.counters[engine.workers()..].iter();
     let written = |place: &WorkerCounters| place.committed.get() - place.committed_read_only.get();
@@ -41,7 +36,7 @@ fn guest_writes(db: &Database) -> u64 {
 }
 
 /// Runs one write, and returns whether a worker made it.
-fn uses_worker(db: &Database, write: impl FnOnce()) -> bool {
+pub(super) fn uses_worker(db: &Database, write: impl FnOnce()) -> bool {
     let before = guest_writes(db);
     write();
     guest_writes(db) == before

@@ -17,7 +17,7 @@ use crate::transaction::{
 };
 use crate::types::{DecodeError, EncodeError, EncodedValue, Value};
 
-fn open() -> (Database, Table<u64, u64>) {
+pub(super) fn open() -> (Database, Table<u64, u64>) {
     let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
     let table = block_on(db.create_table("records")).unwrap();
     (db, table)
