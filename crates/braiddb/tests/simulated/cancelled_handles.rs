@@ -1,11 +1,13 @@
-//! The creation of snapshots, and the creation, publication and discarding of staged tables, are
-//! dropped after each number of polls. No versions are kept for an abandoned snapshot. A staged
-//! table is published completely or not at all, and leaves nothing after a reopening.
+//! The creation of snapshots, the creation, publication and discarding of staged tables, and
+//! transactions that are executed, applied or returned early, are dropped after each number of polls.
+//! No versions are kept for an abandoned snapshot. A staged table is published completely or not at
+//! all, and leaves nothing after a reopening. So does a transaction.
 
 use crate::common::{Watched, with_limit};
+use crate::polls::poll_at_most;
 use crate::settled::poll_settled;
 use braiddb::simulation::{SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, StagedTable, Table, Tuning};
+use braiddb::{Database, Error, Misuse, Options, StagedTable, Table, Transaction, Tuning};
 
 type Numbers = Table<u64, u64>;
 
@@ -207,6 +209,92 @@ fn cancelled_snapshot_reads_affect_no_other_task() {
             drop(snapshot);
             db.close().unwrap();
             first.is_none()
+        });
+    });
+}
+
+/// Creates an empty table in a new database on a disk.
+fn empty(disk: &SimulatedDisk) -> (Database, Numbers) {
+    let db = open(disk, 1);
+    let table = block_on(db.create_table("numbers")).unwrap();
+    (db, table)
+}
+
+/// Puts all records in one transaction.
+fn puts_all(table: &Numbers) -> impl AsyncFn(&Transaction) -> Result<(), Error> + Send + 'static {
+    let table = table.clone();
+    async move |tx: &Transaction| {
+        for key in 0..RECORDS {
+            tx.put(&table, &key, &7).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A commit that is returned before it is durable, and the wait until it is durable.
+#[test]
+fn a_cancelled_visible_transaction_is_whole_or_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (mut waits, mut nothing) = (0, 0);
+        at_every_poll(|disk, polls| {
+            let (db, table) = empty(disk);
+            let run = db.transaction().run_visible(puts_all(&table));
+            let Some(ran) = poll_settled(disk, run, polls) else {
+                let there = block_on(db.len(&table)).unwrap();
+                assert!(there == 0 || there == RECORDS, "{there}");
+                nothing += u64::from(there == 0);
+                // No version in flight is left.
+                put_all(&db, &table, 8);
+                drop(table);
+                assert!(whole_or_nothing(disk, db));
+                return true;
+            };
+            let (_, ticket) = ran.unwrap();
+            let mut polls = 0;
+            while poll_settled(disk, ticket.durable(), polls).transpose().unwrap().is_none() {
+                (polls, waits) = (polls + 1, waits + 1);
+            }
+            assert!(ticket.is_durable());
+            drop((table, ticket));
+            assert!(whole_or_nothing(disk, db));
+            false
+        });
+        assert!(waits > 0 && nothing > 0, "{waits}, {nothing}");
+    });
+}
+
+/// An execution leaves nothing, however it ends, and neither does the application of its writes if the
+/// application is dropped.
+#[test]
+fn cancelled_executions_and_applications_leave_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        at_every_poll(|disk, polls| {
+            let (db, table) = empty(disk);
+            let executed = poll_settled(disk, db.execute(puts_all(&table)), polls);
+            assert_eq!(block_on(db.len(&table)).unwrap(), 0);
+            let given_up = executed.is_none();
+            if let Some(proposal) = executed {
+                let writes = proposal.unwrap().writes;
+                let mut dropped = 0;
+                for polls in 1.. {
+                    let writes = writes.clone();
+                    let applied = db.run_blocking(async move |tx| {
+                        let done = poll_at_most(tx.apply(&writes), polls).await;
+                        done.transpose().map(drop)
+                    });
+                    match applied {
+                        Ok(()) => break,
+                        Err(Error::Misuse(Misuse::IncompleteApply)) => dropped += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                    assert_eq!(block_on(db.len(&table)).unwrap(), 0);
+                }
+                assert!(dropped > 0, "an application has several polls");
+            }
+            put_all(&db, &table, 8);
+            drop(table);
+            assert!(whole_or_nothing(disk, db));
+            given_up
         });
     });
 }
