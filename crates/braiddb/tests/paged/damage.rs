@@ -102,6 +102,53 @@ fn a_damaged_page_is_reported_with_its_place_and_remedy() {
     });
 }
 
+/// A check reads images that follow each other at once. It reports the damaged one of them.
+#[test]
+fn a_damaged_page_among_others_is_reported_with_its_place() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path(), false);
+        let table: Table<u64, [u8]> = create_table(&db, "records", true);
+        let put = async move |tx: &braiddb::Transaction| {
+            for key in 0..RECORDS * 20 {
+                tx.put(&table, &key, &[key as u8; 100]).await?;
+            }
+            Ok(())
+        };
+        db.run_blocking(put).unwrap();
+        once_free(|| block_on(db.checkpoint())).unwrap();
+        db.close().unwrap();
+        let zone = zone(directory.path());
+        let whole = std::fs::read(&zone).unwrap();
+        let db = open(directory.path(), true);
+        // The problem of the image that the checkpoint lists.
+        let told = || {
+            let mut problems = once_free(|| db.check()).unwrap().problems;
+            problems.retain(|problem| !problem.starts_with("table "));
+            problems
+        };
+        let used =
+            |page: &u64| whole[*page as usize * 4096..][..4096].iter().any(|byte| *byte != 0);
+        let pages: Vec<_> = (0..whole.len() as u64 / 4096).filter(used).collect();
+        assert!(pages.len() > 200 && told().is_empty(), "{} pages, {:?}", pages.len(), told());
+        let file = std::fs::File::options().write(true).open(&zone).unwrap();
+        for page in pages.iter().step_by(7).chain(pages.last()) {
+            let at = page * 4096 + 2000;
+            file.write_all_at(&[!whole[at as usize]], at).unwrap();
+            let [problem] = &told()[..] else { panic!("{:?}", told()) };
+            let place = format!("{} is damaged at offset {}:", zone.display(), page * 4096);
+            assert!(problem.contains(&place), "{place} {problem}");
+            file.write_all_at(&whole[at as usize..][..1], at).unwrap();
+        }
+        assert!(told().is_empty(), "{:?}", told());
+        // The file ends within the last page.
+        let end = pages.last().unwrap() * 4096;
+        file.set_len(end + 100).unwrap();
+        let [problem] = &told()[..] else { panic!("{:?}", told()) };
+        assert!(problem.contains(&format!("{} at offset {end}", zone.display())), "{problem}");
+    });
+}
+
 /// A read-only database blames the writer for a damaged page only if the writer has published a
 /// checkpoint since. Before that, the writer overwrites no page that the reader uses.
 #[test]
