@@ -377,7 +377,7 @@ fn drop_beside_writers(db: &Database, name: &str) {
 
 #[test]
 fn tables_and_indexes_change_beside_guests() {
-    const ROUNDS: usize = 4;
+    const ROUNDS: usize = 2;
     with_limit(PART_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open_relaxed(directory.path(), 2);
