@@ -74,7 +74,9 @@ impl Database {
         if unwinds || TransactionSpan::may_be_wanted() || !workers.admit_guest_writes() {
             return None;
         }
-        let GuestWrite { result, must_ring } = write.run_as_guest(guests)?;
+        // A panic hook of the program may run inside. It must not wait for this guest.
+        let attempt = refusing_waits(|| write.run_as_guest(guests));
+        let GuestWrite { result, must_ring } = attempt?;
         // Before a worker flushes what the guest has logged.
         let written = result.inspect_err(|panic| workers.fail_on_caller(panic)).ok()?;
         if must_ring {

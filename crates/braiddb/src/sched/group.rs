@@ -2,6 +2,7 @@
 //! they fail, and the last actions of the last worker.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::failure::Failure;
@@ -133,8 +134,12 @@ impl WorkerGroup {
     }
 
     fn record_failure(&self, message: &str) {
-        if self.failure.record(message) {
-            tracing::error!("the engine failed and stops: {message}");
+        let report = || tracing::error!("the engine failed and stops: {message}");
+        // A subscriber is code of the program. Its panic must not keep the failure from others.
+        if self.failure.record(message)
+            && let Err(panic) = catch_unwind(AssertUnwindSafe(report))
+        {
+            drop(message_of(panic));
         }
     }
 

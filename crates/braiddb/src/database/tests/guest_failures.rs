@@ -110,7 +110,6 @@ fn an_engine_that_fails_in_one_guest_fails_for_all() {
 
 /// The hook of a program runs on the thread of the guest, in its place.
 #[test]
-#[ignore = "it hangs: the close waits for the guest that it is called from"]
 fn a_panic_hook_that_closes_the_database_is_refused() {
     thread_local! {
         static CLOSES: RefCell<Option<(Database, Sender<Result<()>>)>> = const { RefCell::new(None) };
@@ -156,7 +155,6 @@ impl Subscriber for PanicsAtEvents {
 
 /// The failure is reported to a subscriber too, whose panic must not keep it from others.
 #[test]
-#[ignore = "it hangs: the workers are not told of the failure"]
 fn a_subscriber_that_panics_hides_no_failure() {
     with_limit(PART_SECONDS, |_| {
         let (db, table) = open();
