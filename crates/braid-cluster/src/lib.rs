@@ -59,6 +59,8 @@ mod transport;
 #[cfg(test)]
 mod machine_tests;
 #[cfg(test)]
+mod node_tests;
+#[cfg(test)]
 mod storage_tests;
 
 pub use cluster::Cluster;

@@ -1,0 +1,176 @@
+//! Running nodes, with looks inside: their end, their tokens, their calls of a leader, their limits.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use braiddb::{Database, Options, Table, Transaction};
+use bytes::Bytes;
+use tempfile::TempDir;
+use tokio::sync::Notify;
+
+use crate::cluster::Cluster;
+use crate::error::{Error, Result};
+use crate::memory::MemoryNetwork;
+use crate::options::ClusterOptions;
+use crate::proposer::Outgoing;
+
+/// Deadline of what must happen at last. Tests that pass never wait for it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A node, and the directory that ends with it.
+struct Node {
+    cluster: Cluster,
+    _directory: TempDir,
+}
+
+impl std::ops::Deref for Node {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+async fn start(network: &MemoryNetwork, options: ClusterOptions) -> Result<Node> {
+    let directory = tempfile::tempdir().unwrap();
+    let options_of_database = Options::default().workers(1).socket(false);
+    let db = Database::open(directory.path(), options_of_database).unwrap();
+    let transport = network.transport(options.node.to_string());
+    let cluster = Cluster::start(db, options.timeout(LIMIT), transport).await?;
+    Ok(Node { cluster, _directory: directory })
+}
+
+/// Starts a cluster of this many nodes, whose first one leads.
+async fn cluster(network: &MemoryNetwork, nodes: u64, heartbeat: Duration) -> Vec<Node> {
+    let (mut running, mut members) = (Vec::new(), BTreeMap::new());
+    for node in 1..=nodes {
+        let options = ClusterOptions::new("test", node).heartbeat(heartbeat);
+        let node = start(network, options).await.unwrap();
+        members.insert(node.status().node, node.status().node.to_string());
+        running.push(node);
+    }
+    running[0].init(members).await.unwrap();
+    running
+}
+
+async fn put(cluster: &Cluster, table: &Table<u64, u64>, value: u64) -> Result<u64> {
+    let table = table.clone();
+    let outcome =
+        cluster.run(async move |tx: &Transaction| tx.put(&table, &1, &value).await).await?;
+    Ok(outcome.token.0)
+}
+
+/// Waits until a condition holds.
+async fn until(mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait).await.expect("it does not come to hold");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_ends_after_the_entry_that_it_applies() {
+    let network = MemoryNetwork::default();
+    let nodes = cluster(&network, 2, Duration::from_millis(100)).await;
+    let table: Table<u64, u64> = nodes[0].open_or_create_table("a").await.unwrap();
+    let there: Table<u64, u64> = nodes[1].open_or_create_table("a").await.unwrap();
+    // A closure on the second node holds the record that the entry writes.
+    let holding = Arc::new(Notify::new());
+    let (node, holds, held) = (nodes[1].cluster.clone(), holding.clone(), there.clone());
+    let closure = tokio::spawn(async move {
+        let body = async move |tx: &Transaction| {
+            tx.put(&held, &1, &1).await?;
+            holds.notify_one();
+            pending::<()>().await;
+            Ok(())
+        };
+        _ = node.run(body).await;
+    });
+    holding.notified().await;
+    let index = put(&nodes[0], &table, 2).await.unwrap();
+    until(|| nodes[1].inner.replica.newest() >= index).await;
+    let stopping = nodes[1].cluster.clone();
+    let stopping = tokio::spawn(async move { stopping.shutdown().await });
+    until(|| nodes[1].status().failure.is_some()).await;
+    // All that could run has run.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!stopping.is_finished(), "the node ended while it applied an entry");
+    closure.abort();
+    stopping.await.unwrap();
+    assert_eq!(nodes[1].inner.replica.applied(), index);
+    assert_eq!(nodes[1].database().get(&there, &1).await.unwrap(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_token_of_a_transaction_that_reads_covers_what_it_read() {
+    let nodes = cluster(&MemoryNetwork::default(), 1, Duration::from_millis(100)).await;
+    let node = &nodes[0];
+    let table: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    let index = put(node, &table, 1).await.unwrap();
+    // As between the commit of an entry in the database and the report that it is applied.
+    node.inner.replica.begin_applying(index + 1);
+    node.database().put(&table, &1, &2).await.unwrap();
+    let read = node.run(async move |tx: &Transaction| tx.get(&table, &1).await).await.unwrap();
+    assert_eq!(read.value, Some(2));
+    assert!(read.token.0 > index, "{read:?}");
+}
+
+/// Without a pause, a node that cannot reach the leader calls it thousands of times a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_cannot_be_reached_is_called_again_after_a_pause() {
+    let network = MemoryNetwork::default();
+    // So long that the follower begins no election.
+    let nodes = cluster(&network, 2, Duration::from_secs(20)).await;
+    let table: Table<u64, u64> = nodes[1].open_or_create_table("a").await.unwrap();
+    put(&nodes[1], &table, 1).await.unwrap();
+    network.cut(&["1"], &["2"]);
+    let (before, _) = network.sent();
+    let impatient = nodes[1].with_timeout(Duration::from_millis(500));
+    let failed = put(&impatient, &table, 2).await;
+    assert!(matches!(failed, Err(Error::CommitUnknown { .. })), "{failed:?}");
+    let (after, _) = network.sent();
+    assert!((1..20).contains(&(after - before)), "{} messages", after - before);
+}
+
+/// A task that never rests would keep the paused time from passing.
+#[test]
+fn a_node_that_has_stopped_looks_for_a_leader_after_a_pause() {
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let node = start(&MemoryNetwork::default(), ClusterOptions::new("test", 1)).await;
+            let node = node.unwrap();
+            node.shutdown().await;
+            let id = node.new_id();
+            let _decision = node.inner.replica.expect_decision(id);
+            assert!(node.inner.proposer.submit(Outgoing { id, bytes: Bytes::new() }));
+            // Without calls of the database, which take no time.
+            tokio::time::sleep(Duration::from_hours(1)).await;
+        });
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(LIMIT).expect("the node never rests");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_number_of_requests_is_checked() {
+    let network = MemoryNetwork::default();
+    for wrong in [0, (1 << 20) + 1, usize::MAX] {
+        let options = ClusterOptions::new("test", 1).max_requests(wrong);
+        let refused = start(&network, options).await.map(|node| node.cluster);
+        assert!(matches!(refused, Err(Error::Options(_))), "{wrong}: {refused:?}");
+    }
+    for allowed in [1, 1 << 20] {
+        let options = ClusterOptions::new("test", 1).max_requests(allowed);
+        start(&network, options).await.unwrap().shutdown().await;
+    }
+}
