@@ -1,27 +1,19 @@
 //! Three processes that are killed, paused and restarted while they write.
 
+mod common;
+
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_cluster::{Cluster, ClusterOptions, Consistency, GrpcTransport, Security};
 use braiddb::{Database, Options, Table, Transaction};
+use common::LIMIT;
+use common::process::{Process, commands, say};
 
-/// Lines that children print for their parent begin with it; the test harness prints others.
-const MARK: &str = "@ ";
-/// Deadline of what must happen at last.
-const LIMIT: Duration = Duration::from_secs(60);
 const TASKS: u64 = 8;
-
-fn say(line: &str) {
-    // The parent may have ended.
-    _ = writeln!(std::io::stdout().lock(), "{MARK}{line}");
-}
 
 /// Inserts unique keys for ever, and prints the acknowledged ones. Each transaction also counts
 /// the keys, so a transaction that took effect twice would show.
@@ -71,12 +63,7 @@ async fn child() {
     let transport = Arc::new(GrpcTransport::bind(own, Security::PlainLoopback).unwrap());
     let cluster = Cluster::start(db, options, transport).await.unwrap();
     say("ready");
-    let (send, mut commands) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines() {
-            send.send(line.unwrap()).unwrap();
-        }
-    });
+    let mut commands = commands();
     let mut writers = tokio::task::JoinSet::new();
     while let Some(command) = commands.recv().await {
         match command.as_str() {
@@ -100,13 +87,6 @@ async fn child() {
     }
 }
 
-/// A running child.
-struct Process {
-    child: Child,
-    input: ChildStdin,
-    answers: Receiver<String>,
-}
-
 struct Parent {
     directories: Vec<tempfile::TempDir>,
     addresses: Vec<String>,
@@ -123,31 +103,20 @@ impl Parent {
     }
 
     fn start(&self, node: usize) -> Process {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--ignored", "--nocapture"])
-            .env("BRAID_NODE", node.to_string())
-            .env("BRAID_DIRECTORY", self.directories[node - 1].path())
-            .env("BRAID_ADDRESSES", self.addresses.join(" "))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (send, answers) = channel();
         let acknowledged = self.acknowledged.clone();
-        std::thread::spawn(move || {
-            // A killed process leaves a part of a line.
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let Some((_, line)) = line.split_once(MARK) else { continue };
-                match line.strip_prefix("acknowledged ") {
-                    Some(key) => _ = acknowledged.lock().unwrap().insert(key.parse().unwrap()),
-                    None => _ = send.send(line.to_owned()),
-                }
-            }
-        });
-        let process = Process { child, input, answers };
-        assert_eq!(process.answer(), "ready");
-        process
+        let note = move |line: &str| {
+            let key = line.strip_prefix("acknowledged ").map(|key| key.parse().unwrap());
+            key.is_some_and(|key| {
+                acknowledged.lock().unwrap().insert(key);
+                true
+            })
+        };
+        let environment = [
+            ("BRAID_NODE", node.to_string()),
+            ("BRAID_DIRECTORY", self.directories[node - 1].path().display().to_string()),
+            ("BRAID_ADDRESSES", self.addresses.join(" ")),
+        ];
+        Process::start(&environment, note)
     }
 
     /// Waits until this many more keys are acknowledged.
@@ -158,27 +127,6 @@ impl Parent {
             assert!(begun.elapsed() < LIMIT, "the cluster does not continue");
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-}
-
-impl Process {
-    fn command(&mut self, command: &str) {
-        writeln!(self.input, "{command}").unwrap();
-    }
-
-    fn answer(&self) -> String {
-        self.answers.recv_timeout(LIMIT).unwrap()
-    }
-
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
-        assert!(status.unwrap().success());
-    }
-
-    /// Ends the process as a power failure would, except for the page cache.
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }
 

@@ -1,23 +1,35 @@
-//! Nodes of one process, each on a separate directory.
+//! Nodes of one process, each on a separate directory or simulated disk.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod clients;
 pub mod history;
+pub mod process;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork, NodeId};
+use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork, NodeId, Transport};
+#[cfg(braid_simulation)]
+use braiddb::simulation::SimulatedDisk;
 use braiddb::{Database, Options, Table, Transaction};
 use tempfile::TempDir;
 
 pub struct TestCluster {
     pub network: MemoryNetwork,
-    directories: BTreeMap<NodeId, TempDir>,
+    disks: BTreeMap<NodeId, Disk>,
     pub nodes: BTreeMap<NodeId, Cluster>,
+    transports: BTreeMap<NodeId, Arc<dyn Transport>>,
     options: fn(ClusterOptions) -> ClusterOptions,
+    /// Options of the databases.
+    pub database: fn(Options) -> Options,
+}
+
+enum Disk {
+    Directory(TempDir),
+    #[cfg(braid_simulation)]
+    Simulated(SimulatedDisk),
 }
 
 /// Deadline of what must happen at last. Tests that pass never wait for it.
@@ -34,14 +46,61 @@ impl TestCluster {
         seed: u64,
         options: fn(ClusterOptions) -> ClusterOptions,
     ) -> Self {
-        let network = MemoryNetwork::with_seed(seed);
-        let (directories, running) = (BTreeMap::new(), BTreeMap::new());
-        let mut cluster = Self { network, directories, nodes: running, options };
+        let mut cluster = Self::empty(seed, options);
         for node in 1..=nodes {
-            cluster.directories.insert(node, tempfile::tempdir().unwrap());
-            cluster.open(node).await;
+            cluster.add_directory(node).await;
         }
         cluster
+    }
+
+    fn empty(seed: u64, options: fn(ClusterOptions) -> ClusterOptions) -> Self {
+        Self {
+            network: MemoryNetwork::with_seed(seed),
+            disks: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            transports: BTreeMap::new(),
+            options,
+            database: |options| options,
+        }
+    }
+
+    /// Starts nodes on simulated disks as a cluster.
+    #[cfg(braid_simulation)]
+    pub async fn simulated(
+        nodes: u64,
+        seed: u64,
+        options: fn(ClusterOptions) -> ClusterOptions,
+    ) -> Self {
+        let mut cluster = Self::empty(seed, options);
+        for node in 1..=nodes {
+            let disk = SimulatedDisk::new(seed.wrapping_add(node));
+            cluster.disks.insert(node, Disk::Simulated(disk));
+            cluster.open(node).await;
+        }
+        cluster.init(&(1..=nodes).collect::<Vec<_>>()).await;
+        cluster
+    }
+
+    /// Returns the simulated disk of a node.
+    #[cfg(braid_simulation)]
+    pub fn disk(&self, node: NodeId) -> SimulatedDisk {
+        match &self.disks[&node] {
+            Disk::Simulated(disk) => disk.clone(),
+            Disk::Directory(_) => panic!("node {node} has a directory"),
+        }
+    }
+
+    /// Ends a node as a loss of power does. Its disk has what was durable, and some of the rest.
+    #[cfg(braid_simulation)]
+    pub async fn crash(&mut self, node: NodeId, seed: u64) {
+        let disk = self.disk(node).crash(seed, &mut Default::default());
+        // From now on, nothing that it does reaches the others.
+        self.transports[&node].stop();
+        let cluster = self.nodes.remove(&node).unwrap();
+        cluster.shutdown().await;
+        // Fails if the disk has failed.
+        _ = cluster.database().close();
+        self.disks.insert(node, Disk::Simulated(disk));
     }
 
     /// Starts three nodes as a cluster.
@@ -58,19 +117,24 @@ impl TestCluster {
 
     /// Adds a node that is not a member yet.
     pub async fn add_directory(&mut self, node: NodeId) {
-        self.directories.insert(node, tempfile::tempdir().unwrap());
+        self.disks.insert(node, Disk::Directory(tempfile::tempdir().unwrap()));
         self.open(node).await;
     }
 
-    /// Starts a node from its directory.
+    /// Starts a node from its disk.
     pub async fn open(&mut self, node: NodeId) {
-        let options = Options::default().workers(1).socket(false);
-        let db = Database::open(self.directories[&node].path(), options).unwrap();
+        let options = (self.database)(Options::default().workers(1).socket(false));
+        let db = match &self.disks[&node] {
+            Disk::Directory(directory) => Database::open(directory.path(), options).unwrap(),
+            #[cfg(braid_simulation)]
+            Disk::Simulated(disk) => Database::open_simulated(disk, options, node).unwrap(),
+        };
         let options = ClusterOptions::new("test", node).heartbeat(Duration::from_millis(60));
         let options = (self.options)(options.timeout(LIMIT));
         let transport = self.network.transport(address(node));
-        let cluster = Cluster::start(db, options, transport).await.unwrap();
+        let cluster = Cluster::start(db, options, transport.clone()).await.unwrap();
         self.nodes.insert(node, cluster);
+        self.transports.insert(node, transport);
     }
 
     /// Stops a node and closes its database.
