@@ -88,6 +88,8 @@ impl Cluster {
             node: options.node,
             transport: transport.clone(),
         };
+        let last = storage.db.last(&storage.log).await?;
+        let read_floor = last.map_or(0, |(index, _)| index);
         let log = LogStore::new(storage);
         let raft = Raft::new(options.node, config, peers.clone(), log, machine).await;
         let raft = raft.map_err(|error| Error::Stopped(error.to_string()))?;
@@ -97,6 +99,7 @@ impl Cluster {
             raft: raft.clone(),
             replica: replica.clone(),
             intake: Intake::start(raft.clone()),
+            read_floor,
             incoming: Mutex::default(),
         });
         transport.serve(service.clone())?;

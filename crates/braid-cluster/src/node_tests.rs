@@ -14,8 +14,13 @@ use tokio::sync::Notify;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::memory::MemoryNetwork;
+use crate::message::{Envelope, Request};
 use crate::options::ClusterOptions;
 use crate::proposer::Outgoing;
+use crate::read::Consistency;
+use crate::service::Service;
+use crate::storage::{encode, row};
+use crate::transport::{CallError, CallFuture, Transport};
 
 /// Deadline of what must happen at last. Tests that pass never wait for it.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -173,4 +178,64 @@ async fn the_number_of_requests_is_checked() {
         let options = ClusterOptions::new("test", 1).max_requests(allowed);
         start(&network, options).await.unwrap().shutdown().await;
     }
+}
+
+/// Passes only the empty messages by which a leader confirms its role, and no entries.
+struct Confirmations(Arc<dyn Transport>);
+
+impl Transport for Confirmations {
+    fn call(&self, address: &str, message: Bytes, timeout: Duration) -> CallFuture {
+        let envelope: Envelope = postcard::from_bytes(&message).unwrap();
+        match envelope.request {
+            Request::Append(append)
+                if append.entries.is_empty() && append.prev_log_id.is_none() =>
+            {
+                self.0.call(address, message, timeout)
+            }
+            _ => {
+                let (address, reason) = (address.to_owned(), "it is blocked".to_owned());
+                Box::pin(async move { Err(CallError { address, reason }) })
+            }
+        }
+    }
+
+    fn serve(&self, service: Arc<Service>) -> Result<()> {
+        self.0.serve(service)
+    }
+
+    fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+/// A leader that restarts leads again without an election. It does not know yet which entries are
+/// committed, and its database may have lost the application of some.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_restarts_shows_what_was_committed_before() {
+    let network = MemoryNetwork::default();
+    // So long that the other node begins no election.
+    let heartbeat = Duration::from_secs(2);
+    let nodes = cluster(&network, 2, heartbeat).await;
+    let (node, db) = (&nodes[0], nodes[0].database().clone());
+    let storage = node.inner.replica.storage.clone();
+    let table: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    let first = put(node, &table, 1).await.unwrap();
+    let applied = storage.applied().await.unwrap();
+    put(node, &table, 2).await.unwrap();
+    node.shutdown().await;
+    // As after a loss of power: the entry is on disk, and its application is not.
+    let (lost, of) = (storage.clone(), table.clone());
+    let lose = async move |tx: &Transaction| {
+        tx.put(&lost.state, row::APPLIED, &encode(&applied)).await?;
+        tx.delete_range(&lost.window, (first + 1, 0)..).await?;
+        tx.put(&of, &1, &1).await
+    };
+    db.run(lose).await.unwrap();
+    let transport = Arc::new(Confirmations(network.transport("1")));
+    let options = ClusterOptions::new("test", 1).heartbeat(heartbeat);
+    let restarted = Cluster::start(db, options.timeout(heartbeat), transport).await.unwrap();
+    until(|| restarted.status().leader == Some(1)).await;
+    let read = async move |tx: &Transaction| tx.get(&table, &1).await;
+    let read = restarted.read(Consistency::Linearizable, read).await;
+    assert!(matches!(read, Err(Error::Timeout(_))), "{read:?}");
 }

@@ -23,6 +23,10 @@ pub struct Service {
     pub(crate) raft: Raft,
     pub(crate) replica: Arc<Replica>,
     pub(crate) intake: Intake,
+    /// Index of the last entry in the log when the node started. A leader that restarts leads again
+    /// without an election, and openraft does not know then which entries were committed. All that
+    /// this node committed are in its log.
+    pub(crate) read_floor: u64,
     /// The snapshot transfer under way.
     pub(crate) incoming: Mutex<Option<(u64, IncomingSnapshot)>>,
 }
@@ -84,7 +88,8 @@ impl Service {
                     }
                     RaftError::Fatal(error) => failed(&error),
                 })?;
-                Ok(Answer::ReadIndex(read.0.map_or(0, |log_id| log_id.index)))
+                let committed = read.0.map_or(0, |log_id| log_id.index);
+                Ok(Answer::ReadIndex(committed.max(self.read_floor)))
             }
             Request::Members(change) => self.change_members(change).await,
         }
