@@ -10,7 +10,9 @@ mod common;
 mod encodings;
 #[path = "../common/expiring.rs"]
 mod expiring;
+mod histories;
 #[path = "../common/polls.rs"]
 mod polls;
+mod steps;
 mod tickets;
 mod world;
