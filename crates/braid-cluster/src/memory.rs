@@ -1,6 +1,7 @@
-//! A network inside one process, for tests: it loses, delays and cuts off messages.
+//! A network inside one process, for tests: it loses, delays, duplicates and cuts off messages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ pub struct MemoryNetwork(Arc<Mutex<Links>>);
 #[derive(Debug)]
 struct Links {
     services: BTreeMap<String, Arc<Service>>,
-    /// Pairs of addresses, in both orders, between which nothing passes.
+    /// Pairs of addresses: nothing passes from the first to the second.
     cut: BTreeSet<(String, String)>,
     /// Probability that a message is lost. Requests and answers are lost alike.
     loss: f64,
+    /// Probability that a request is executed twice.
+    duplication: f64,
     /// A message takes up to this long.
     max_delay: Duration,
     random: fastrand::Rng,
@@ -33,6 +36,7 @@ impl Default for Links {
             services: BTreeMap::new(),
             cut: BTreeSet::new(),
             loss: 0.0,
+            duplication: 0.0,
             max_delay: Duration::ZERO,
             random: fastrand::Rng::with_seed(0),
             messages: 0,
@@ -59,7 +63,8 @@ impl MemoryNetwork {
     /// Returns the transport of a node at an address, which is any text.
     #[must_use]
     pub fn transport(&self, address: impl Into<String>) -> Arc<dyn Transport> {
-        Arc::new(MemoryTransport { network: self.clone(), address: address.into() })
+        let (network, address) = (self.clone(), address.into());
+        Arc::new(MemoryTransport { network, address, is_stopped: Arc::default() })
     }
 
     /// Loses messages with a probability, and delays the others.
@@ -68,13 +73,24 @@ impl MemoryNetwork {
         (links.loss, links.max_delay) = (loss, max_delay);
     }
 
+    /// Executes requests twice with a probability, the second time up to the delay of a message
+    /// later.
+    pub fn set_duplication(&self, duplication: f64) {
+        self.links().duplication = duplication;
+    }
+
     /// Cuts the network between each node of one group and each of the other.
     pub fn cut(&self, some: &[&str], others: &[&str]) {
+        self.cut_one_way(some, others);
+        self.cut_one_way(others, some);
+    }
+
+    /// Loses all messages from nodes of one group to nodes of the other.
+    pub fn cut_one_way(&self, from: &[&str], to: &[&str]) {
         let mut links = self.links();
-        for one in some {
-            for other in others {
+        for one in from {
+            for other in to {
                 links.cut.insert(((*one).to_owned(), (*other).to_owned()));
-                links.cut.insert(((*other).to_owned(), (*one).to_owned()));
             }
         }
     }
@@ -98,7 +114,7 @@ impl MemoryNetwork {
 
     /// Carries a message; `None` if it is lost.
     async fn carry(&self, from: &str, to: &str, bytes: usize) -> Option<()> {
-        let delay = {
+        {
             let mut links = self.links();
             links.messages += 1;
             links.bytes += bytes as u64;
@@ -106,12 +122,30 @@ impl MemoryNetwork {
             if is_lost || links.cut.contains(&(from.to_owned(), to.to_owned())) {
                 return None;
             }
+        }
+        self.delay().await;
+        Some(())
+    }
+
+    /// Waits as long as a message takes.
+    async fn delay(&self) {
+        let delay = {
+            let mut links = self.links();
             links.max_delay.mul_f64(links.random.f64())
         };
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        Some(())
+    }
+
+    /// Returns the running node at an address.
+    fn service(&self, address: &str) -> Option<Arc<Service>> {
+        self.links().services.get(address).cloned()
+    }
+
+    fn is_duplicated(&self) -> bool {
+        let mut links = self.links();
+        links.duplication > 0.0 && links.random.f64() < links.duplication
     }
 }
 
@@ -119,20 +153,38 @@ impl MemoryNetwork {
 struct MemoryTransport {
     network: MemoryNetwork,
     address: String,
+    /// The node has stopped: it neither sends requests nor answers.
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl Transport for MemoryTransport {
     fn call(&self, address: &str, message: Bytes, timeout: Duration) -> CallFuture {
         let (network, from, to) = (self.network.clone(), self.address.clone(), address.to_owned());
+        let is_stopped = self.is_stopped.clone();
         Box::pin(async move {
             let failed =
                 |reason: &str| CallError { address: to.clone(), reason: reason.to_owned() };
             let call = async {
+                // SeqCst, like the partner in `stop`: no access depends on the order.
+                if is_stopped.load(Ordering::SeqCst) {
+                    return None;
+                }
                 network.carry(&from, &to, message.len()).await?;
-                let service = network.links().services.get(&to).cloned()?;
+                let service = network.service(&to)?;
+                if network.is_duplicated() {
+                    let (network, service, message) =
+                        (network.clone(), service.clone(), message.clone());
+                    tokio::spawn(async move {
+                        network.delay().await;
+                        service.handle(message).await
+                    });
+                }
                 // A request that arrived is executed, even if the caller gives up.
-                let answer = tokio::spawn(async move { service.handle(message).await });
+                let executing = service.clone();
+                let answer = tokio::spawn(async move { executing.handle(message).await });
                 let answer = answer.await.ok()?;
+                // A node that has stopped since then does not answer.
+                network.service(&to).filter(|running| Arc::ptr_eq(running, &service))?;
                 network.carry(&to, &from, answer.len()).await?;
                 Some(answer)
             };
@@ -150,6 +202,7 @@ impl Transport for MemoryTransport {
     }
 
     fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
         // Dropped after the lock is released: a service may be the last user of its node.
         let stopped = self.network.links().services.remove(&self.address);
         drop(stopped);

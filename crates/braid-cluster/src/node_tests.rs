@@ -149,8 +149,11 @@ async fn a_leader_that_cannot_be_reached_is_called_again_after_a_pause() {
 fn a_node_that_has_stopped_looks_for_a_leader_after_a_pause() {
     let (done, is_done) = channel();
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let node = start(&MemoryNetwork::default(), ClusterOptions::new("test", 1)).await;
             let node = node.unwrap();

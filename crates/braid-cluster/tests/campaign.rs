@@ -232,7 +232,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream) {
     _ = to.shutdown(Shutdown::Both);
 }
 
-/// A record of a client, whose reads are not compared yet.
+/// A transaction of a client, before its reads are compared with the final lists.
 #[derive(Clone, Debug)]
 struct Noted {
     record: Record,
@@ -389,7 +389,7 @@ fn campaign() {
                     }
                 }
             }
-            std::thread::sleep(Duration::from_millis(random.u64(500..3000)));
+            std::thread::sleep(Duration::from_millis(random.u64(100..1500)));
         }
         for process in &mut processes {
             process.command("rest");

@@ -1,5 +1,5 @@
-//! Calls that are dropped at any of their waits, closures that panic, and backups and evictions
-//! beside writes.
+//! Calls that are dropped after any number of polls, closures that panic, and backups and evictions
+//! during writes.
 
 mod common;
 #[path = "../../braiddb/tests/common/polls.rs"]

@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use braid_cluster::NodeId;
 use common::clients::Clients;
-use common::{TestCluster, address, history};
+use common::{TestCluster, address};
 
 const CLIENTS: u64 = 6;
 
@@ -51,22 +50,10 @@ async fn run(seed: u64, faults: Faults, transactions: u64) {
     cluster.network.set_faults(0.0, Duration::ZERO);
     cluster.network.heal();
     cluster.leader().await;
-    let lists = cluster.assert_equal("lists").await;
-    cluster.assert_equal("accounts").await;
-    let lists: BTreeMap<u64, Vec<u64>> = lists
-        .iter()
-        .map(|(key, list)| {
-            let key = u64::from_be_bytes(key[..].try_into().unwrap());
-            (key, <braiddb::Postcard<Vec<u64>> as braiddb::Value>::decode(list).unwrap())
-        })
-        .collect();
-    let history = clients.history.lock().unwrap();
-    history::check(&history, &lists).unwrap();
-    let unknown = history.iter().filter(|record| record.end == history::End::Unknown).count();
+    let (records, unknown) = clients.check(&cluster).await;
     println!(
-        "seed {seed}: {} committed, {} records, {unknown} unknown, {round} rounds of faults",
-        clients.committed.load(Ordering::Relaxed),
-        history.len()
+        "seed {seed}: {} committed, {records} records, {unknown} unknown, {round} rounds of faults",
+        clients.committed.load(Ordering::Relaxed)
     );
 }
 

@@ -29,6 +29,45 @@ pub struct Record {
     pub appends: Vec<(u64, u64)>,
 }
 
+/// An addition of one to a register that held the number before.
+#[derive(Clone, Debug)]
+pub struct Added {
+    pub key: u64,
+    pub begin: u64,
+    pub ended: u64,
+    /// The sum; `None` if the result is unknown.
+    pub value: Option<u64>,
+}
+
+/// Checks that the additions to each register are linearizable: the sums are distinct, follow real
+/// time, and the final one counts all additions that committed and no other.
+pub fn check_counts(added: &[Added], finally: &BTreeMap<u64, u64>) -> Result<(), String> {
+    let keys: std::collections::BTreeSet<u64> = added.iter().map(|added| added.key).collect();
+    for key in keys {
+        let of_key = || added.iter().filter(|added| added.key == key);
+        let last = finally.get(&key).copied().unwrap_or(0);
+        let mut committed: Vec<_> =
+            of_key().filter_map(|added| Some((added.value?, added.begin, added.ended))).collect();
+        committed.sort_unstable();
+        let (known, all) = (committed.len() as u64, of_key().count() as u64);
+        if !(known..=all).contains(&last) {
+            return Err(format!("register {key} is {last} after {known} to {all} additions"));
+        }
+        let mut latest_begin = 0;
+        for (at, &(value, begin, ended)) in committed.iter().enumerate() {
+            if value == 0 || value > last || at > 0 && committed[at - 1].0 == value {
+                return Err(format!("register {key} had the value {value} twice, or never"));
+            }
+            // Every smaller sum began before this one ended.
+            if ended < latest_begin {
+                return Err(format!("register {key}: {value} ended before a smaller sum began"));
+            }
+            latest_begin = latest_begin.max(begin);
+        }
+    }
+    Ok(())
+}
+
 /// Checks a history against the final lists.
 pub fn check(history: &[Record], finally: &BTreeMap<u64, Vec<u64>>) -> Result<(), String> {
     let writers = writers(history, finally)?;
@@ -57,10 +96,10 @@ pub fn check(history: &[Record], finally: &BTreeMap<u64, Vec<u64>>) -> Result<()
         }
     }
     add_real_time(&mut graph, history, finally);
-    match graph.has_cycle() {
-        false => Ok(()),
-        true => Err("the dependencies of the transactions have a cycle".to_owned()),
-    }
+    let Some(cycle) = graph.cycle() else { return Ok(()) };
+    // The other nodes are moments.
+    let records: Vec<_> = cycle.into_iter().filter_map(|node| history.get(node)).collect();
+    Err(format!("the dependencies of these transactions have a cycle: {records:#?}"))
 }
 
 type Writers = BTreeMap<(u64, u64), usize>;
@@ -151,23 +190,33 @@ impl Graph {
         }
     }
 
-    fn has_cycle(&self) -> bool {
-        let mut incoming = vec![0_usize; self.0.len()];
-        for &to in self.0.iter().flatten() {
-            incoming[to] += 1;
+    /// Returns the nodes of a cycle, in its order.
+    fn cycle(&self) -> Option<Vec<usize>> {
+        let mut outgoing: Vec<usize> = self.0.iter().map(Vec::len).collect();
+        let mut incoming = vec![Vec::new(); self.0.len()];
+        for (from, all) in self.0.iter().enumerate() {
+            all.iter().for_each(|&to| incoming[to].push(from));
         }
-        let mut free: Vec<usize> = (0..self.0.len()).filter(|&node| incoming[node] == 0).collect();
-        let mut passed = 0;
+        let mut free: Vec<usize> = (0..self.0.len()).filter(|&node| outgoing[node] == 0).collect();
         while let Some(node) = free.pop() {
-            passed += 1;
-            for &to in &self.0[node] {
-                incoming[to] -= 1;
-                if incoming[to] == 0 {
-                    free.push(to);
+            for &from in &incoming[node] {
+                outgoing[from] -= 1;
+                if outgoing[from] == 0 {
+                    free.push(from);
                 }
             }
         }
-        passed < self.0.len()
+        // Each node that is left precedes another one, so a path repeats a node.
+        let is_left = |node: &usize| outgoing[*node] > 0;
+        let mut path = vec![(0..self.0.len()).find(is_left)?];
+        loop {
+            let last = path[path.len() - 1];
+            let next = self.0[last].iter().copied().find(is_left)?;
+            if let Some(start) = path.iter().position(|node| *node == next) {
+                return Some(path.split_off(start));
+            }
+            path.push(next);
+        }
     }
 }
 
@@ -206,4 +255,21 @@ fn the_checker_finds_anomalies() {
     assert!(check(&[failed], &finally).is_err());
     let early = [Record { begin: 2, end: End::Unknown, ..write }, record(0, 1, &[(1, &[10])], &[])];
     assert!(check(&early, &finally).is_err());
+}
+
+#[test]
+fn the_checker_finds_wrong_counts() {
+    let added = |begin, ended, value| Added { key: 1, begin, ended, value };
+    let both = [added(0, 1, Some(1)), added(2, 3, Some(2))];
+    let finally = |value| BTreeMap::from([(1, value)]);
+    check_counts(&both, &finally(2)).unwrap();
+    assert!(check_counts(&both, &finally(3)).is_err(), "an addition took effect twice");
+    assert!(check_counts(&both, &finally(1)).is_err(), "an addition is lost");
+    let unknown = [added(0, 1, Some(1)), added(2, 3, None)];
+    check_counts(&unknown, &finally(1)).unwrap();
+    check_counts(&unknown, &finally(2)).unwrap();
+    let twice = [added(0, 1, Some(1)), added(2, 3, Some(1))];
+    assert!(check_counts(&twice, &finally(2)).is_err());
+    let late = [added(2, 3, Some(1)), added(0, 1, Some(2))];
+    assert!(check_counts(&late, &finally(2)).is_err());
 }

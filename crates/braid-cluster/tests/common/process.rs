@@ -1,4 +1,4 @@
-//! Nodes in processes of their own, which a parent test commands through their input.
+//! Nodes in separate processes, which a parent test commands through their input.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
