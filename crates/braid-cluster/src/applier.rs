@@ -85,6 +85,7 @@ impl Applier {
             decisions.push((id, decision));
         }
         self.commit(log_id, changes).await?;
+        self.replica.counters.count_decisions(&decisions);
         self.replica.decide(index, decisions);
         Ok(())
     }

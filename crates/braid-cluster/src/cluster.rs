@@ -87,40 +87,43 @@ impl Cluster {
             cluster: options.cluster.clone(),
             node: options.node,
             transport: transport.clone(),
+            counters: replica.counters.clone(),
         };
         let last = storage.db.last(&storage.log).await?;
         let read_floor = last.map_or(0, |(index, _)| index);
-        let log = LogStore::new(storage);
+        let log = LogStore::new(storage, replica.counters.clone());
         let raft = Raft::new(options.node, config, peers.clone(), log, machine).await;
         let raft = raft.map_err(|error| Error::Stopped(error.to_string()))?;
-        let service = Arc::new(Service {
-            cluster: options.cluster.clone(),
-            node: options.node,
-            raft: raft.clone(),
-            replica: replica.clone(),
-            intake: Intake::start(raft.clone()),
-            read_floor,
-            incoming: Mutex::default(),
+        let inner = Arc::new_cyclic(|inner| {
+            let service = Arc::new(Service {
+                cluster: options.cluster.clone(),
+                node: options.node,
+                raft: raft.clone(),
+                replica: replica.clone(),
+                intake: Intake::start(raft.clone()),
+                read_floor,
+                inner: inner.clone(),
+                incoming: Mutex::default(),
+            });
+            let retry_pause = options.heartbeat;
+            let leader = Leader { raft: raft.clone(), peers, service, retry_pause };
+            Inner {
+                db,
+                raft,
+                reads: ReadIndices::start(leader.clone()),
+                proposer: Proposer::start(replica.clone(), leader.clone(), options.max_requests),
+                replica,
+                leader,
+                requests: Semaphore::new(options.max_requests),
+                transport,
+                run: fastrand::u64(..),
+                next_number: AtomicU64::new(0),
+                options,
+            }
         });
-        transport.serve(service.clone())?;
-        let retry_pause = options.heartbeat;
-        let leader = Leader { raft: raft.clone(), peers, service, retry_pause };
-        let proposer = Proposer::start(replica.clone(), leader.clone(), options.max_requests);
-        let inner = Inner {
-            db,
-            replica,
-            raft,
-            reads: ReadIndices::start(leader.clone()),
-            leader,
-            proposer,
-            requests: Semaphore::new(options.max_requests),
-            transport,
-            run: fastrand::u64(..),
-            next_number: AtomicU64::new(0),
-            options,
-        };
+        inner.transport.serve(inner.leader.service.clone())?;
         let timeout = inner.options.timeout;
-        Ok(Self { inner: Arc::new(inner), timeout })
+        Ok(Self { inner, timeout })
     }
 
     /// Returns a handle with another deadline of calls than [`ClusterOptions::timeout`].
@@ -202,7 +205,16 @@ impl Cluster {
 
     /// Returns the state of the cluster as this node knows it.
     pub fn status(&self) -> Status {
-        Status::of(&self.inner.raft, self.inner.replica.applied())
+        Status::of(&self.inner.raft, &self.inner.replica)
+    }
+
+    /// Waits until the node fails, for example because its disk is full, and returns the reason.
+    /// The other nodes continue.
+    pub async fn failure(&self) -> String {
+        let mut metrics = self.inner.raft.metrics();
+        let failed = metrics.wait_for(|metrics| metrics.running_state.is_err()).await;
+        let failure = failed.ok().and_then(|metrics| metrics.running_state.clone().err());
+        failure.map_or("its task has ended".to_owned(), |failure| failure.to_string())
     }
 
     /// Stops the node: it answers no requests anymore. The database stays open.

@@ -107,11 +107,20 @@ impl GrpcTransport {
     }
 
     /// Returns the connection to an address, which is opened when it is used first.
-    fn channel(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+    fn channel(&self, address: &str) -> Result<Channel, String> {
+        if matches!(self.security, Security::PlainLoopback) && !is_loopback(address) {
+            return Err("it is no loopback address, and nodes on other machines need TLS".into());
+        }
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(channel) = channels.get(address) {
             return Ok(channel.clone());
         }
+        let channel = self.connect(address).map_err(|error| error.to_string())?;
+        channels.insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+
+    fn connect(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
         let scheme = if matches!(self.security, Security::Tls(_)) { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
             .connect_timeout(CONNECT_TIMEOUT)
@@ -126,9 +135,7 @@ impl GrpcTransport {
                 .domain_name(&files.name);
             endpoint = endpoint.tls_config(tls)?;
         }
-        let channel = endpoint.connect_lazy();
-        channels.insert(address.to_owned(), channel.clone());
-        Ok(channel)
+        Ok(endpoint.connect_lazy())
     }
 
     fn server(&self) -> Result<Server, tonic::transport::Error> {
@@ -152,7 +159,7 @@ impl Transport for GrpcTransport {
         let address = address.to_owned();
         Box::pin(async move {
             let failed = |reason: String| CallError { address: address.clone(), reason };
-            let channel = channel.map_err(|error| failed(error.to_string()))?;
+            let channel = channel.map_err(failed)?;
             let call = async {
                 let mut client = tonic::client::Grpc::new(channel)
                     .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -199,6 +206,15 @@ impl Transport for GrpcTransport {
     fn stop(&self) {
         self.stopped.send_replace(true);
         self.channels.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Returns whether messages to an address stay on this machine.
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    match address.parse::<SocketAddr>() {
+        Ok(address) => address.ip().is_loopback(),
+        Err(_) => host == "localhost",
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::command::{Command, Submission};
 use crate::message::Refusal;
@@ -17,7 +17,7 @@ use crate::storage::encode;
 /// No submission is added to an entry that has this many bytes.
 const ENTRY_BYTES: usize = 1 << 20;
 /// Entries that may be under way at the same time.
-const MAX_ENTRIES: usize = 2;
+const MAX_ENTRIES: u32 = 2;
 /// Batches that wait.
 const QUEUE: usize = 1024;
 
@@ -28,14 +28,25 @@ struct Waiting {
 
 /// Handle of the queue. The queue ends with its last handle.
 #[derive(Clone)]
-pub struct Intake(mpsc::Sender<Waiting>);
+pub struct Intake {
+    queue: mpsc::Sender<Waiting>,
+    /// One for each entry that may be under way.
+    slots: Arc<Semaphore>,
+}
 
 impl Intake {
     /// Starts the queue.
     pub fn start(raft: Raft) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        tokio::spawn(append_all(raft, receiver));
-        Self(sender)
+        let slots = Arc::new(Semaphore::new(MAX_ENTRIES as usize));
+        tokio::spawn(append_all(raft, receiver, slots.clone()));
+        Self { queue: sender, slots }
+    }
+
+    /// Waits until no entry is under way, and begins none until the result is dropped.
+    pub async fn pause(&self) -> OwnedSemaphorePermit {
+        let slots = self.slots.clone().acquire_many_owned(MAX_ENTRIES).await;
+        slots.expect("the semaphore is never closed")
     }
 
     /// Appends submissions to the log if this node leads, and returns when they are committed.
@@ -46,16 +57,15 @@ impl Intake {
         }
         let (reply, result) = oneshot::channel();
         let busy = |_| Refusal::Busy(format!("{QUEUE} batches wait for the leader"));
-        self.0.try_send(Waiting { submissions, reply }).map_err(busy)?;
+        self.queue.try_send(Waiting { submissions, reply }).map_err(busy)?;
         result.await.unwrap_or_else(|_| Err(Refusal::Failed("the node stops".to_owned())))
     }
 }
 
-async fn append_all(raft: Raft, mut queue: mpsc::Receiver<Waiting>) {
-    let slots = Arc::new(Semaphore::new(MAX_ENTRIES));
-    loop {
+async fn append_all(raft: Raft, mut queue: mpsc::Receiver<Waiting>, slots: Arc<Semaphore>) {
+    while let Some(first) = queue.recv().await {
+        // Held only while an entry is under way, so that all slots are free while none is.
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
-        let Some(first) = queue.recv().await else { return };
         let (mut command, mut replies, mut bytes) = (Command::default(), Vec::new(), 0);
         let mut next = Some(first);
         while let Some(Waiting { submissions, reply }) = next {

@@ -30,8 +30,10 @@
 //! ```
 
 mod applier;
+mod client;
 mod cluster;
 mod command;
+mod counters;
 mod error;
 mod grpc;
 mod intake;
@@ -39,6 +41,8 @@ mod leader;
 mod log_store;
 mod memory;
 mod message;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod network;
 mod options;
 mod proposer;
@@ -54,6 +58,7 @@ mod state_machine;
 mod status;
 mod storage;
 mod submit;
+mod transfer;
 mod transport;
 
 #[cfg(test)]
@@ -63,8 +68,10 @@ mod node_tests;
 #[cfg(test)]
 mod storage_tests;
 
+pub use client::{Client, ClientError};
 pub use cluster::Cluster;
 pub use command::SubmissionId;
+pub use counters::AppliedCounts;
 pub use error::{Error, Result};
 pub use grpc::{GrpcTransport, Security, TlsFiles};
 pub use memory::MemoryNetwork;
@@ -73,5 +80,5 @@ pub use raft::NodeId;
 pub use read::{Consistency, Token};
 pub use run::Outcome;
 pub use service::Service;
-pub use status::Status;
+pub use status::{Role, Status};
 pub use transport::{CallError, CallFuture, Transport};

@@ -1,5 +1,6 @@
 //! Messages between nodes, and their encoding.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,9 @@ use openraft::raft::{
 use serde::{Deserialize, Serialize};
 
 use crate::raft::{NodeId, TypeConfig, Vote};
+use crate::read::Consistency;
 use crate::snapshot::Chunk;
+use crate::status::Status;
 
 /// Version of the protocol. Nodes with different versions do not talk to each other.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -20,8 +23,8 @@ pub struct Envelope {
     pub version: u32,
     /// Name of the cluster, from the options of the sender.
     pub cluster: String,
-    pub from: NodeId,
-    pub to: NodeId,
+    /// The node that is called. A client knows only an address, and names no node.
+    pub to: Option<NodeId>,
     pub request: Request,
 }
 
@@ -46,6 +49,20 @@ pub enum Request {
     ReadIndex,
     /// Asks the leader for a change of the members.
     Members(MemberChange),
+    /// Asks the leader to let a voter become the leader.
+    Transfer {
+        node: NodeId,
+        timeout: Duration,
+    },
+    /// Asks a voter to become the leader.
+    Elect {
+        timeout: Duration,
+    },
+    /// A request of a client, to any node.
+    Client {
+        request: ClientRequest,
+        timeout: Duration,
+    },
 }
 
 /// A change of the cluster's members.
@@ -58,14 +75,29 @@ pub enum MemberChange {
     Remove { node: NodeId },
 }
 
+/// A call of [`Client`](crate::Client).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClientRequest {
+    Init(BTreeMap<NodeId, String>),
+    Add { node: NodeId, address: String },
+    Remove { node: NodeId },
+    Transfer { node: NodeId },
+    Status,
+    Put { table: String, key: String, value: String },
+    Get { table: String, key: String, consistency: Consistency },
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
     Append(AppendEntriesResponse<NodeId>),
     Vote(VoteResponse<NodeId>),
-    /// The chunk is stored, or the submissions are committed, or the members are changed.
+    /// The chunk is stored, or the submissions are committed, or the members are changed, or the
+    /// leadership is transferred, or the request of the client is executed.
     Done,
     Install(SnapshotResponse<NodeId>),
     ReadIndex(u64),
+    Status(Status),
+    Value(Option<String>),
 }
 
 /// Why a node does not fulfil a request. Nothing has happened, except after `Failed`.

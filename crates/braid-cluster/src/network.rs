@@ -13,6 +13,7 @@ use openraft::raft::{
 };
 use openraft::{BasicNode, OptionalSend};
 
+use crate::counters::{Counters, count};
 use crate::message::{Answer, Envelope, PROTOCOL_VERSION, Refusal, Request, encode};
 use crate::raft::{NodeId, Snapshot, TypeConfig, Vote, storage_error};
 use crate::snapshot::{SnapshotData, SnapshotReader};
@@ -29,6 +30,7 @@ pub struct Peers {
     pub cluster: String,
     pub node: NodeId,
     pub transport: Arc<dyn Transport>,
+    pub counters: Arc<Counters>,
 }
 
 /// A request without a usable answer.
@@ -49,16 +51,26 @@ impl Peers {
         request: Request,
         timeout: Duration,
     ) -> Result<Answer, CallFailure> {
-        let (cluster, from) = (self.cluster.clone(), self.node);
-        let envelope = Envelope { version: PROTOCOL_VERSION, cluster, from, to, request };
-        let answer = self.transport.call(address, encode(&envelope), timeout).await?;
-        let answer: Result<Answer, Refusal> =
-            postcard::from_bytes(&answer).map_err(|error| CallError {
-                address: address.to_owned(),
-                reason: format!("its answer cannot be decoded: {error}"),
-            })?;
-        Ok(answer?)
+        let cluster = self.cluster.clone();
+        let envelope = Envelope { version: PROTOCOL_VERSION, cluster, to: Some(to), request };
+        call(&*self.transport, address, &envelope, timeout).await
     }
+}
+
+/// Sends a request to an address.
+pub async fn call(
+    transport: &dyn Transport,
+    address: &str,
+    envelope: &Envelope,
+    timeout: Duration,
+) -> Result<Answer, CallFailure> {
+    let answer = transport.call(address, encode(envelope), timeout).await?;
+    let answer: Result<Answer, Refusal> =
+        postcard::from_bytes(&answer).map_err(|error| CallError {
+            address: address.to_owned(),
+            reason: format!("its answer cannot be decoded: {error}"),
+        })?;
+    Ok(answer?)
 }
 
 impl RaftNetworkFactory<TypeConfig> for Peers {
@@ -105,7 +117,10 @@ impl Peer {
         }
         let answer = self.call(Request::Install { transfer, vote }, INSTALL_TIMEOUT).await;
         match answer.map_err(|error| Unreachable::new(&error))? {
-            Answer::Install(response) => Ok(response),
+            Answer::Install(response) => {
+                count(&self.peers.counters.snapshots_sent);
+                Ok(response)
+            }
             _ => Err(StreamingError::Network(NetworkError::new(&WrongAnswer(self.target)))),
         }
     }

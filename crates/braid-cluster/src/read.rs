@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub struct Token(pub(crate) u64);
 
 /// Transactions that a read must see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Consistency {
     /// Everything committed before the read was called, on any node. One round trip to the leader,
     /// which confirms its role with a majority; reads that wait together share it.

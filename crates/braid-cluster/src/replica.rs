@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{RwLock, oneshot, watch};
 
 use crate::command::{Decision, SubmissionId};
+use crate::counters::Counters;
 use crate::received::ReceiveSlot;
 use crate::storage::Storage;
 
@@ -22,6 +23,7 @@ pub type Decided = (Decision, u64);
 pub struct Replica {
     pub storage: Arc<Storage>,
     pub receiving: ReceiveSlot,
+    pub counters: Arc<Counters>,
     /// Held for writing while a snapshot replaces the contents.
     pub contents: RwLock<()>,
     /// Index of the last applied entry.
@@ -53,6 +55,7 @@ impl Replica {
         Arc::new(Self {
             storage,
             receiving: ReceiveSlot::default(),
+            counters: Arc::default(),
             contents: RwLock::default(),
             applied: watch::Sender::new(0),
             applying: AtomicU64::new(0),

@@ -1,7 +1,7 @@
 //! Requests that arrive from other nodes.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers};
 use tokio::sync::Mutex;
 
+use crate::cluster::{Cluster, Inner};
 use crate::intake::Intake;
 use crate::message::{Answer, Envelope, MemberChange, PROTOCOL_VERSION, Refusal, Request, encode};
 use crate::raft::{NodeId, Raft, Snapshot, Vote};
@@ -27,6 +28,8 @@ pub struct Service {
     /// without an election, and openraft does not know then which entries were committed. All that
     /// this node committed are in its log.
     pub(crate) read_floor: u64,
+    /// The node, which holds this service.
+    pub(crate) inner: Weak<Inner>,
     /// The snapshot transfer under way.
     pub(crate) incoming: Mutex<Option<(u64, IncomingSnapshot)>>,
 }
@@ -46,11 +49,16 @@ impl Service {
     async fn answer(&self, message: &[u8]) -> Result<Answer, Refusal> {
         let envelope: Envelope = postcard::from_bytes(message)
             .map_err(|error| Refusal::Stranger(format!("a message cannot be decoded: {error}")))?;
-        let Envelope { version, cluster, to, request, .. } = envelope;
-        if (version, &cluster, to) != (PROTOCOL_VERSION, &self.cluster, self.node) {
+        let Envelope { version, cluster, to, request } = envelope;
+        let is_addressee = match to {
+            Some(node) => node == self.node,
+            None => matches!(request, Request::Client { .. }),
+        };
+        if (version, &cluster, is_addressee) != (PROTOCOL_VERSION, &self.cluster, true) {
+            let to = to.map_or("any node".to_owned(), |node| format!("node {node}"));
             let found = format!(
-                "this is node {} of {:?}, version {PROTOCOL_VERSION}; the request is for node {to} \
-                 of {cluster:?}, version {version}",
+                "this is node {} of {:?}, version {PROTOCOL_VERSION}; the request is for {to} of \
+                 {cluster:?}, version {version}",
                 self.node, self.cluster
             );
             return Err(Refusal::Stranger(found));
@@ -92,7 +100,24 @@ impl Service {
                 Ok(Answer::ReadIndex(committed.max(self.read_floor)))
             }
             Request::Members(change) => self.change_members(change).await,
+            Request::Transfer { node, timeout } => {
+                self.cluster()?.inner.leader.transfer(node, timeout).await
+            }
+            Request::Elect { timeout } => self.cluster()?.inner.leader.become_leader(timeout).await,
+            Request::Client { request, timeout } => {
+                let cluster = self.cluster()?.with_timeout(timeout);
+                // Boxed, because it may call this function.
+                let answer = Box::pin(cluster.execute_for_client(request)).await;
+                answer.map_err(|error| failed(&error))
+            }
         }
+    }
+
+    fn cluster(&self) -> Result<Cluster, Refusal> {
+        let inner = self.inner.upgrade();
+        let inner = inner.ok_or_else(|| Refusal::Failed("the node stops".to_owned()))?;
+        let timeout = inner.options.timeout;
+        Ok(Cluster { inner, timeout })
     }
 
     async fn receive(&self, transfer: u64, number: u64, chunk: Chunk) -> Result<Answer, Refusal> {

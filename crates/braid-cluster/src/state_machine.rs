@@ -7,6 +7,7 @@ use openraft::{BasicNode, EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::applier::Applier;
+use crate::counters::count;
 use crate::error::{Error, Result};
 use crate::raft::{
     Entry, LogId, Membership, NodeId, Snapshot, SnapshotMeta, StorageResult, TypeConfig,
@@ -48,6 +49,7 @@ impl StateMachine {
         let _contents = self.replica.contents.write().await;
         received::install(&self.replica.storage, snapshot).await?;
         self.applier = Applier::open(self.replica.clone()).await?;
+        count(&self.replica.counters.snapshots_installed);
         // Their entries were skipped, so their decisions are not known here.
         self.replica.forget_submissions();
         Ok(())

@@ -2,14 +2,50 @@
 
 use std::collections::BTreeMap;
 
+use openraft::ServerState;
+use serde::{Deserialize, Serialize};
+
+use crate::counters::AppliedCounts;
 use crate::raft::{NodeId, Raft};
+use crate::replica::Replica;
+
+/// Role of a node in Raft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Role {
+    /// Orders the transactions of all nodes.
+    Leader,
+    /// Votes, and copies the leader's log.
+    Follower,
+    /// Asks the others for their votes.
+    Candidate,
+    /// Copies the leader's log without a vote, or is not a member yet.
+    Learner,
+    /// Has stopped.
+    Stopped,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::Candidate => "candidate",
+            Self::Learner => "learner",
+            Self::Stopped => "stopped",
+        })
+    }
+}
 
 /// State of a cluster as one node knows it, for people and metrics.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Status {
     /// This node.
     pub node: NodeId,
+    /// Role of this node.
+    pub role: Role,
     /// The leader, if one is known.
     pub leader: Option<NodeId>,
     /// Raft's term.
@@ -18,6 +54,9 @@ pub struct Status {
     pub last_log_index: u64,
     /// Index up to which this node has purged its log.
     pub purged_index: u64,
+    /// Index of the last entry that this node knows to be committed; 0 after a restart until a
+    /// leader tells it.
+    pub committed_index: u64,
     /// Index of the last entry that this node has applied.
     pub applied_index: u64,
     /// Voters, with their addresses.
@@ -26,12 +65,22 @@ pub struct Status {
     pub learners: BTreeMap<NodeId, String>,
     /// Entries that each node has, if this node leads.
     pub replicated: BTreeMap<NodeId, u64>,
+    /// What this node did since its start.
+    pub counts: AppliedCounts,
     /// Why the node has stopped, if it has.
     pub failure: Option<String>,
 }
 
 impl Status {
-    pub(crate) fn of(raft: &Raft, applied_index: u64) -> Self {
+    /// Returns the number of entries of this node's log that a member lacks, if this node leads
+    /// and the member has answered it.
+    #[must_use]
+    pub fn lag(&self, member: NodeId) -> Option<u64> {
+        let replicated = self.replicated.get(&member)?;
+        Some(self.last_log_index.saturating_sub(*replicated))
+    }
+
+    pub(crate) fn of(raft: &Raft, replica: &Replica) -> Self {
         let metrics = raft.metrics().borrow().clone();
         let members = metrics.membership_config.membership();
         let voters: Vec<NodeId> = members.voter_ids().collect();
@@ -44,14 +93,23 @@ impl Status {
         let matching = |log_id: Option<crate::raft::LogId>| log_id.map_or(0, |log_id| log_id.index);
         Self {
             node: metrics.id,
+            role: match metrics.state {
+                ServerState::Leader => Role::Leader,
+                ServerState::Follower => Role::Follower,
+                ServerState::Candidate => Role::Candidate,
+                ServerState::Learner => Role::Learner,
+                ServerState::Shutdown => Role::Stopped,
+            },
             leader: metrics.current_leader,
             term: metrics.current_term,
             last_log_index: metrics.last_log_index.unwrap_or(0),
             purged_index: matching(metrics.purged),
-            applied_index,
+            committed_index: replica.counters.committed_index(),
+            applied_index: replica.applied(),
             voters: of_voters,
             learners,
             replicated: replication.into_iter().map(|(node, id)| (node, matching(id))).collect(),
+            counts: replica.counters.applied(),
             failure: metrics.running_state.err().map(|failure| failure.to_string()),
         }
     }

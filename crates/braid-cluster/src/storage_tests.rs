@@ -23,7 +23,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
         let storage = Arc::new(Storage::open(db).await.map_err(storage_error)?);
         let replica = Replica::new(storage.clone());
         let machine = StateMachine::open(replica).await.map_err(storage_error)?;
-        Ok((directory, LogStore::new(storage), machine))
+        Ok((directory, LogStore::new(storage, Arc::default()), machine))
     }
 }
 

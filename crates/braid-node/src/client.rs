@@ -1,0 +1,75 @@
+//! `braid cluster`.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use braid_cluster::{Client, ClientError, GrpcTransport, Status, Transport};
+use serde::Serialize;
+
+use crate::arguments::{Action, Server};
+use crate::{NOT_FOUND, security, status_table};
+
+/// Address of a node on this machine.
+const DEFAULT_NODE: &str = "127.0.0.1:7400";
+
+/// Sends one request to a cluster.
+pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCode> {
+    let first_member = match action {
+        Action::Init { members } => members.first().map(|(_, address)| address.as_str()),
+        _ => None,
+    };
+    let address = server.node.as_deref().or(first_member).unwrap_or(DEFAULT_NODE);
+    let transport: Arc<dyn Transport> =
+        Arc::new(GrpcTransport::client(security::read(&server.membership)?));
+    let connect = |address: &str| {
+        Client::new(transport.clone(), &server.membership.name, address, server.timeout)
+    };
+    let client = connect(address);
+    match action {
+        Action::Init { members } => client.init(members.iter().cloned().collect()).await?,
+        Action::Add { number, address } => client.add(*number, address).await?,
+        Action::Remove { number } => client.remove(*number).await?,
+        Action::Transfer { number } => client.transfer(*number).await?,
+        Action::Put { table, key, value } => client.put(table, key, value).await?,
+        Action::Status => {
+            let status = client.status().await?;
+            if json {
+                print(&serde_json::to_string(&status)?)?;
+            } else {
+                let leader = leader_status(&status, connect).await;
+                print(&status_table::text(&status, leader.as_ref()))?;
+            }
+        }
+        Action::Get { table, key, consistency } => {
+            let Some(value) = client.get(table, key, *consistency).await? else {
+                eprintln!("braid: table {table:?} has no key {key:?}");
+                return Ok(ExitCode::from(NOT_FOUND));
+            };
+            print(&if json { record(key, &value)? } else { value })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the leader for its status, which has the positions of all nodes.
+async fn leader_status(status: &Status, connect: impl Fn(&str) -> Client) -> Option<Status> {
+    let leader = status.leader.filter(|leader| *leader != status.node)?;
+    // It may be down; the table then shows what the called node knows.
+    let leader: Result<Status, ClientError> = connect(status.voters.get(&leader)?).status().await;
+    leader.ok()
+}
+
+fn record(key: &str, value: &str) -> Result<String> {
+    #[derive(Serialize)]
+    struct Record<'r> {
+        key: &'r str,
+        value: &'r str,
+    }
+    Ok(serde_json::to_string(&Record { key, value })?)
+}
+
+fn print(text: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "{text}").context("the result cannot be printed")
+}

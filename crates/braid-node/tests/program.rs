@@ -1,0 +1,195 @@
+//! Three processes of the program, as a user runs them: they are killed, restarted, replaced.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Deadline of what must happen at last. Tests that pass never wait for it.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A running node with metrics. It is killed when it is dropped.
+struct Node {
+    id: u64,
+    process: Child,
+    address: String,
+    metrics: String,
+    directory: TempDir,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended.
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// Starts a node. Returns the addresses on which it answers and serves metrics.
+fn spawn(id: u64, directory: &Path, address: &str) -> (Child, String, String) {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_braid-node"))
+        .args(["node", "--id", &id.to_string(), "--listen", address, "--name", "test"])
+        .args(["--workers", "1", "--memory", "64", "--metrics", "127.0.0.1:0", "--dir"])
+        .arg(directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut after = |text: &str| {
+        let line = lines.next().unwrap().unwrap();
+        line.strip_prefix(&format!("node {id} {text} on ")).unwrap().to_owned()
+    };
+    let metrics = after("serves metrics");
+    (process, after("answers"), metrics)
+}
+
+impl Node {
+    fn start(id: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (process, address, metrics) = spawn(id, directory.path(), "127.0.0.1:0");
+        Self { id, process, address, metrics, directory }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        (self.process, _, self.metrics) = spawn(self.id, self.directory.path(), &self.address);
+    }
+
+    fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect(&self.metrics).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Sends a request through this node.
+    fn cluster(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_braid-node"))
+            .arg("cluster")
+            .args(arguments)
+            .envs([("BRAID_CLUSTER", "test"), ("BRAID_TIMEOUT", "60")])
+            .env("BRAID_NODE", &self.address)
+            .output()
+            .unwrap()
+    }
+
+    /// Sends a request that succeeds, and returns what it printed.
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.cluster(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.ok(&["status", "--json"])).unwrap()
+    }
+
+    /// Waits for a status.
+    fn wait(&self, reached: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let status = self.status();
+            if reached(&status) {
+                return status;
+            }
+            assert!(begun.elapsed() < LIMIT, "{status}");
+        }
+    }
+}
+
+fn init(nodes: &[Node]) {
+    let members: Vec<String> =
+        nodes.iter().map(|node| format!("{}={}", node.id, node.address)).collect();
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    nodes[0].ok(&[&["init"], &members[..]].concat());
+}
+
+fn three() -> Vec<Node> {
+    let nodes: Vec<Node> = (1..=3).map(Node::start).collect();
+    init(&nodes);
+    nodes
+}
+
+#[test]
+fn three_nodes_survive_a_kill_and_a_replacement() {
+    let mut nodes = three();
+    nodes[0].ok(&["put", "names", "ada", "Ada Lovelace"]);
+    assert_eq!(nodes[2].ok(&["get", "names", "ada"]), "Ada Lovelace");
+
+    // The leader is killed: the others elect another one.
+    let leader = nodes[0].wait(|status| !status["leader"].is_null())["leader"].as_u64().unwrap();
+    let killed = leader as usize - 1;
+    nodes[killed].kill();
+    let (one, other) = (&nodes[(killed + 1) % 3], &nodes[(killed + 2) % 3]);
+    one.ok(&["put", "names", "ben", "Ben Bitdiddle"]);
+    assert_eq!(
+        other.ok(&["get", "names", "ben", "--json"]),
+        r#"{"key":"ben","value":"Ben Bitdiddle"}"#
+    );
+    let last = one.status()["applied_index"].as_u64().unwrap();
+    nodes[killed].restart();
+    nodes[killed].wait(|status| status["applied_index"].as_u64() >= Some(last));
+    let stale = ["get", "names", "ben", "--consistency", "stale"];
+    assert_eq!(nodes[killed].ok(&stale), "Ben Bitdiddle");
+
+    // The leadership is transferred to the restarted node.
+    let target = nodes[killed].id.to_string();
+    one_of_others(&nodes, killed).ok(&["transfer", &target]);
+    let status = nodes[killed].wait(|status| status["role"] == "leader");
+    assert_eq!(status["leader"].as_u64(), Some(leader));
+    let text = one_of_others(&nodes, killed).ok(&["status"]);
+    assert!(text.contains(&format!("{leader:>6}  leader  ")), "{text}");
+
+    let metrics = nodes[killed].metrics();
+    let is_leader = format!("braid_cluster_is_leader{{cluster=\"test\",node=\"{leader}\"}} 1");
+    assert!(metrics.contains(&is_leader), "{metrics}");
+    assert!(metrics.contains("braid_log_flushes_total{database=\"node\"}"), "{metrics}");
+
+    // A node is lost, and a new one replaces it.
+    nodes[(killed + 1) % 3].kill();
+    let lost = nodes[(killed + 1) % 3].id.to_string();
+    nodes[killed].ok(&["remove", &lost]);
+    let new = Node::start(4);
+    nodes[killed].ok(&["add", "4", &new.address]);
+    assert_eq!(new.ok(&stale), "Ben Bitdiddle");
+    new.ok(&["put", "names", "ada", "Countess of Lovelace"]);
+    assert_eq!(nodes[killed].ok(&["get", "names", "ada"]), "Countess of Lovelace");
+    let voters = nodes[killed].status()["voters"].as_object().unwrap().len();
+    assert_eq!(voters, 3);
+}
+
+fn one_of_others(nodes: &[Node], node: usize) -> &Node {
+    &nodes[(node + 1) % 3]
+}
+
+#[test]
+fn errors_name_their_remedy() {
+    let node = Node::start(1);
+    let failed = |arguments: &[&str], code: i32, text: &str| {
+        let output = node.cluster(arguments);
+        let said = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+        assert!(said.contains(text), "{arguments:?}: {said}");
+    };
+    failed(&["--timeout", "1", "put", "t", "k", "v"], 3, "initialize the cluster or add the node");
+    failed(&["init", "2=127.0.0.1:1"], 3, "cluster cannot be opened");
+    init(std::slice::from_ref(&node));
+    failed(&["get", "missing", "k"], 3, "missing");
+    node.ok(&["put", "t", "k", "v"]);
+    failed(&["get", "t", "absent"], 1, "has no key \"absent\"");
+    failed(&["put", "raft.log", "k", "v"], 3, "cannot be the name of a table");
+    failed(&["transfer", "9"], 3, "node 9 is not a voter");
+    failed(&["--name", "other", "status"], 3, "another cluster");
+    failed(&["--node", "10.0.0.1:7400", "status"], 3, "need TLS");
+    failed(&["init", "1"], 2, "NUMBER=ADDRESS");
+    failed(&["status", "--key", "x"], 2, "--certificate");
+}
