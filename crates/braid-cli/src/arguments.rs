@@ -3,6 +3,7 @@
 mod files;
 mod questions;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -325,6 +326,25 @@ pub enum Verb {
         /// The database.
         #[command(flatten)]
         store: StoreArguments,
+    },
+    /// Run a node of a cluster, which keeps databases on several machines identical.
+    ///
+    /// Needs the program braid-node, which is built separately: cargo install --path
+    /// crates/braid-node. braid node --help lists its arguments.
+    #[command(disable_help_flag = true)]
+    Node {
+        /// Arguments for braid-node.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Administer a cluster: init, add, remove, status, transfer, put, get.
+    ///
+    /// Needs the program braid-node, like braid node. braid cluster --help lists its arguments.
+    #[command(disable_help_flag = true)]
+    Cluster {
+        /// Arguments for braid-node.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
     /// Print a script that completes this command in a shell.
     ///

@@ -116,6 +116,8 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         }
         Verb::Compact { store } => verb::compact::run(store, output),
         Verb::Check { store } => verb::check::run(store, output),
+        Verb::Node { arguments } => verb::external::run("node", arguments, output),
+        Verb::Cluster { arguments } => verb::external::run("cluster", arguments, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
     }
 }

@@ -370,3 +370,31 @@ fn negative_numbers_are_keys_and_bounds() {
         assert_eq!(keys(&["--to", "-1"]), 2);
     });
 }
+
+#[test]
+fn nodes_are_run_by_another_program() {
+    use std::os::unix::fs::PermissionsExt;
+    // A copy of the command, because the directory of builds may contain the program.
+    let (directory, path) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let braid = directory.path().join("braid");
+    std::fs::copy(assert_cmd::cargo::cargo_bin("braid"), &braid).unwrap();
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(&braid).args(arguments).env("PATH", path.path()).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, said) = run(&["cluster", "status"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("install it with: cargo install --path crates/braid-node"), "{said}");
+    let install = |place: &std::path::Path, name: &str| {
+        let program = place.join("braid-node");
+        std::fs::write(&program, format!("#!/bin/sh\necho {name} \"$@\"\nexit 1\n")).unwrap();
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    install(path.path(), "path");
+    assert_eq!(run(&["node", "--id", "1"]), (Some(1), "path node --id 1\n".to_owned()));
+    install(directory.path(), "beside");
+    let (_, said) = run(&["--json", "cluster", "status", "--help"]);
+    assert_eq!(said, "beside cluster --json status --help\n");
+}

@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod compact;
 pub mod demo;
 pub mod export;
+pub mod external;
 mod file_format;
 pub mod generate;
 pub mod import;
