@@ -8,7 +8,7 @@ use braiddb::{Table, Transaction};
 
 use crate::cluster::Cluster;
 use crate::error::Result;
-use crate::message::{Answer, ClientRequest, Envelope, PROTOCOL_VERSION, Refusal, Request};
+use crate::message::{Answer, ClientRequest, Envelope, PROTOCOL_VERSION, Request};
 use crate::network::{CallFailure, call};
 use crate::raft::NodeId;
 use crate::read::Consistency;
@@ -153,7 +153,6 @@ impl Client {
         let timeout = self.timeout + MESSAGE_TIME;
         let answer = call(&*self.transport, &self.address, &envelope, timeout).await;
         answer.map_err(|error| match error {
-            CallFailure::Refused(Refusal::Failed(reason)) => ClientError::Failed(reason),
             CallFailure::Refused(refusal) => ClientError::Failed(refusal.to_string()),
             CallFailure::NoAnswer(error) => ClientError::NoAnswer(error),
         })

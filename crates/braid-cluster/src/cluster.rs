@@ -56,9 +56,9 @@ pub(crate) struct Inner {
 
 /// Cluster and node to which a database belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Identity {
-    cluster: String,
-    node: NodeId,
+pub(crate) struct Identity {
+    pub(crate) cluster: String,
+    pub(crate) node: NodeId,
 }
 
 impl std::fmt::Debug for Cluster {

@@ -58,7 +58,7 @@ impl Counters {
     }
 }
 
-/// What a node did since its start.
+/// Work of a node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AppliedCounts {

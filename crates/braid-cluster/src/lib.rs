@@ -50,6 +50,7 @@ mod raft;
 mod read;
 mod read_index;
 mod received;
+mod recover;
 mod replica;
 mod run;
 mod service;

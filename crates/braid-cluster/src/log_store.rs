@@ -82,7 +82,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.storage.set_state_row(row::VOTE, vote).await.map_err(storage_error)
     }
 
-    /// Publishes the position. It is not stored: after a restart, the leader tells it again.
+    /// Publishes the position. It is not stored: after a restart, the leader sends it again.
     async fn save_committed(&mut self, committed: Option<LogId>) -> StorageResult<()> {
         let index = committed.map_or(0, |log_id| log_id.index);
         // Relaxed: readers of the figure read nothing that depends on it.

@@ -116,7 +116,7 @@ pub enum Refusal {
     #[error("the node is busy: {0}")]
     Busy(String),
     /// The request failed.
-    #[error("the request failed: {0}")]
+    #[error("{0}")]
     Failed(String),
 }
 

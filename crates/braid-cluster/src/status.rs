@@ -55,7 +55,7 @@ pub struct Status {
     /// Index up to which this node has purged its log.
     pub purged_index: u64,
     /// Index of the last entry that this node knows to be committed; 0 after a restart until a
-    /// leader tells it.
+    /// leader sends it.
     pub committed_index: u64,
     /// Index of the last entry that this node has applied.
     pub applied_index: u64,
@@ -65,7 +65,7 @@ pub struct Status {
     pub learners: BTreeMap<NodeId, String>,
     /// Entries that each node has, if this node leads.
     pub replicated: BTreeMap<NodeId, u64>,
-    /// What this node did since its start.
+    /// Work of this node since its start.
     pub counts: AppliedCounts,
     /// Why the node has stopped, if it has.
     pub failure: Option<String>,

@@ -179,10 +179,26 @@ pub enum Action {
     Status,
     /// Let another node lead, for example before the leader is stopped.
     ///
-    /// Writes wait meanwhile, for milliseconds as a rule.
+    /// Writes wait until it leads, usually for less than a second.
     Transfer {
         /// Number of the node.
         number: NodeId,
+    },
+    /// Make the database of a stopped node, or a restored backup, the only node of a new cluster.
+    ///
+    /// Use it only if no majority of the old cluster can run again: transactions that only other
+    /// nodes have are lost. The new cluster needs another --name. Then run the node, and add nodes
+    /// with empty databases.
+    ///
+    /// Example: braid cluster recover --dir /var/lib/braid --name shop-2 1 10.0.0.1:7400
+    Recover {
+        /// Directory of the database. It is not open in a process.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Number of the node in the new cluster.
+        number: NodeId,
+        /// Address by which other nodes will reach it.
+        address: String,
     },
     /// Set the value of a key, on all nodes.
     ///

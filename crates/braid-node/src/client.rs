@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use braid_cluster::{Client, ClientError, GrpcTransport, Status, Transport};
+use braid_cluster::{Client, ClientError, Cluster, GrpcTransport, Status, Transport};
+use braiddb::{Database, Options};
 use serde::Serialize;
 
 use crate::arguments::{Action, Server};
@@ -33,6 +34,11 @@ pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCod
         Action::Remove { number } => client.remove(*number).await?,
         Action::Transfer { number } => client.transfer(*number).await?,
         Action::Put { table, key, value } => client.put(table, key, value).await?,
+        Action::Recover { dir, number, address } => {
+            let db = Database::open(dir, Options::default().create(false))?;
+            Cluster::recover(&db, &server.membership.name, *number, address).await?;
+            db.close()?;
+        }
         Action::Status => {
             let status = client.status().await?;
             if json {

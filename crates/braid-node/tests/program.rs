@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -15,6 +16,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// A running node with metrics. It is killed when it is dropped.
 struct Node {
     id: u64,
+    /// Name of its cluster.
+    name: &'static str,
     process: Child,
     address: String,
     metrics: String,
@@ -30,11 +33,18 @@ impl Drop for Node {
 }
 
 /// Starts a node. Returns the addresses on which it answers and serves metrics.
-fn spawn(id: u64, directory: &Path, address: &str) -> (Child, String, String) {
+fn spawn(
+    id: u64,
+    name: &str,
+    directory: &Path,
+    address: &str,
+    more: &[&str],
+) -> (Child, String, String) {
     let mut process = Command::new(env!("CARGO_BIN_EXE_braid-node"))
-        .args(["node", "--id", &id.to_string(), "--listen", address, "--name", "test"])
+        .args(["node", "--id", &id.to_string(), "--listen", address, "--name", name])
         .args(["--workers", "1", "--memory", "64", "--metrics", "127.0.0.1:0", "--dir"])
         .arg(directory)
+        .args(more)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -49,9 +59,14 @@ fn spawn(id: u64, directory: &Path, address: &str) -> (Child, String, String) {
 
 impl Node {
     fn start(id: u64) -> Self {
+        Self::start_with(id, "test", &[])
+    }
+
+    fn start_with(id: u64, name: &'static str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (process, address, metrics) = spawn(id, directory.path(), "127.0.0.1:0");
-        Self { id, process, address, metrics, directory }
+        let (process, address, metrics) =
+            spawn(id, name, directory.path(), "127.0.0.1:0", arguments);
+        Self { id, name, process, address, metrics, directory }
     }
 
     fn kill(&mut self) {
@@ -60,7 +75,8 @@ impl Node {
     }
 
     fn restart(&mut self) {
-        (self.process, _, self.metrics) = spawn(self.id, self.directory.path(), &self.address);
+        let directory = self.directory.path();
+        (self.process, _, self.metrics) = spawn(self.id, self.name, directory, &self.address, &[]);
     }
 
     fn metrics(&self) -> String {
@@ -76,7 +92,7 @@ impl Node {
         Command::new(env!("CARGO_BIN_EXE_braid-node"))
             .arg("cluster")
             .args(arguments)
-            .envs([("BRAID_CLUSTER", "test"), ("BRAID_TIMEOUT", "60")])
+            .envs([("BRAID_CLUSTER", self.name), ("BRAID_TIMEOUT", "60")])
             .env("BRAID_NODE", &self.address)
             .output()
             .unwrap()
@@ -167,8 +183,59 @@ fn three_nodes_survive_a_kill_and_a_replacement() {
     assert_eq!(voters, 3);
 }
 
+#[test]
+fn a_node_recovers_the_contents_of_a_lost_cluster() {
+    let mut nodes = three();
+    nodes[2].ok(&["put", "names", "ada", "Ada Lovelace"]);
+    assert_eq!(nodes[1].ok(&["get", "names", "ada"]), "Ada Lovelace");
+    nodes.iter_mut().for_each(Node::kill);
+    let node = &mut nodes[1];
+    let directory = node.directory.path().to_str().unwrap();
+    let recover = ["recover", "--dir", directory, "2", &node.address];
+    let refused = node.cluster(&recover);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("another name"));
+    node.ok(&[&recover[..], &["--name", "second"]].concat());
+    node.name = "second";
+    node.restart();
+    assert_eq!(node.ok(&["get", "names", "ada"]), "Ada Lovelace");
+    node.ok(&["put", "names", "ben", "Ben Bitdiddle"]);
+    let new = Node::start_with(5, "second", &[]);
+    node.ok(&["add", "5", &new.address]);
+    assert_eq!(new.ok(&["get", "names", "ada"]), "Ada Lovelace");
+    assert_eq!(new.ok(&["get", "names", "ben"]), "Ben Bitdiddle");
+    let voters = new.status()["voters"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(voters, ["2", "5"]);
+}
+
 fn one_of_others(nodes: &[Node], node: usize) -> &Node {
     &nodes[(node + 1) % 3]
+}
+
+#[test]
+fn certificates_protect_nodes_and_commands() {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["braid".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (authority, key) = (file("ca", authority.pem()), file("key", key.serialize_pem()));
+    let certificate = file("certificate", certificate.pem());
+    let files = ["--certificate", &certificate, "--key", &key, "--authority", &authority];
+    let node = Node::start_with(1, "test", &files);
+    let member = format!("1={}", node.address);
+    node.ok(&[&["init", &member][..], &files].concat());
+    node.ok(&[&["put", "t", "k", "v"][..], &files].concat());
+    assert_eq!(node.ok(&[&["get", "t", "k"][..], &files].concat()), "v");
+    let refused = node.cluster(&["--timeout", "1", "status"]);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
 }
 
 #[test]
