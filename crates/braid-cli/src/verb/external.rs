@@ -12,7 +12,7 @@ use crate::output::Output;
 
 const PROGRAM: &str = "braid-node";
 
-/// Replaces this process by the program beside it, or else in PATH.
+/// Replaces this process by the program, which is in the same directory or in PATH.
 pub fn run(verb: &str, arguments: &[OsString], output: &Output) -> Result<ExitCode> {
     let beside = std::env::current_exe().ok().map(|path| path.with_file_name(PROGRAM));
     let program = beside.filter(|path| path.exists()).unwrap_or_else(|| PROGRAM.into());
