@@ -144,16 +144,22 @@ async fn a_leader_that_cannot_be_reached_is_called_again_after_a_pause() {
     assert!((1..20).contains(&(after - before)), "{} messages", after - before);
 }
 
+/// Runs a test that may never end on another thread.
+fn with_limit(test: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        test();
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(LIMIT).expect("the test ends");
+}
+
 /// A task that never rests would keep the paused time from passing.
 #[test]
 fn a_node_that_has_stopped_looks_for_a_leader_after_a_pause() {
-    let (done, is_done) = channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap();
+    with_limit(|| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let node = start(&MemoryNetwork::default(), ClusterOptions::new("test", 1)).await;
             let node = node.unwrap();
@@ -164,9 +170,7 @@ fn a_node_that_has_stopped_looks_for_a_leader_after_a_pause() {
             // Without calls of the database, which take no time.
             tokio::time::sleep(Duration::from_hours(1)).await;
         });
-        done.send(()).unwrap();
     });
-    is_done.recv_timeout(LIMIT).expect("the node never rests");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

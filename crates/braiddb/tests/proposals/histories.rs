@@ -62,7 +62,7 @@ impl Side {
     /// Creates the tables of a history.
     fn new(db: &Database, history: u64) -> Self {
         let options = TableOptions::default();
-        let kinds = [("memory", options.clone()), ("paged", options.paged())];
+        let kinds = [("memory", options), ("paged", options.paged())];
         let tables = kinds.map(|(kind, options)| {
             let name = format!("{kind}.{history}");
             block_on(db.create_table_with(&name, options)).unwrap()
