@@ -175,9 +175,10 @@ impl TransactionBuilder {
     /// and a closure with its own error type, and reports the commit LSN.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Isolation, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Isolation, Options, Table, TableOptions};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let [a, b]: [Table<u64, u64>; 2] = [
     ///     db.create_table_with("a", TableOptions::default().paged()).await?,
     ///     db.create_table_with("b", TableOptions::default().paged()).await?,

@@ -16,8 +16,9 @@ impl Transaction {
     /// `false` if the record does not exist.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let visits: Table<str, u64> = pollster::block_on(db.create_table("visits"))?;
     /// let count = db.run_blocking(async move |tx| {
     ///     tx.put(&visits, "home", &1).await?;
@@ -73,8 +74,9 @@ impl Transaction {
     /// receives `None` if the record does not exist, and returns `None` to delete it.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let stock: Table<str, u64> = pollster::block_on(db.create_table("stock"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&stock, "nails", &1).await?;
@@ -133,8 +135,9 @@ impl Transaction {
     /// encoding order, such as a hash map, may therefore compare as different.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let leader: Table<str, str> = pollster::block_on(db.create_table("leader"))?;
     /// db.run_blocking(async move |tx| {
     ///     assert!(tx.compare_and_set(&leader, "shard 7", None, Some("a")).await?);
@@ -215,8 +218,9 @@ impl Transaction {
     /// some records are already deleted within the transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let log: Table<(u64, u64), str> = pollster::block_on(db.create_table("log"))?;
     /// db.run_blocking(async move |tx| {
     ///     for line in 0..5 {
@@ -279,9 +283,10 @@ impl Transaction {
     /// Returns whether a table is empty.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     assert!(tx.is_empty(&names).await?);
     ///     tx.put(&names, "ada", &7).await?;
@@ -304,9 +309,10 @@ impl Transaction {
     /// Counts the records of a key range. It visits each record, but reads no values.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
     ///         tx.put(&names, name, &number).await?;

@@ -45,10 +45,11 @@ impl TableContents {
     /// Returns the number of all records.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// db.put(&names, &1, "ada").await?;
     /// db.put(&names, &2, "bob").await?;
     /// assert_eq!(db.table_contents(&names).await?.records(), 2);
@@ -62,10 +63,11 @@ impl TableContents {
     /// Returns the approximate bytes of all values.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// db.put(&names, &1, "ada").await?;
     /// db.put(&names, &2, "grace").await?;
     /// assert_eq!(db.table_contents(&names).await?.bytes(), 8);
@@ -106,7 +108,8 @@ impl Database {
     /// transactions run between them.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, str> = db.create_table("cities").await?;

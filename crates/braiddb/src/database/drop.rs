@@ -69,9 +69,10 @@ impl Database {
     /// the name that they were opened with.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("citys").await?;
     /// db.rename_table("citys", "cities").await?;
     /// db.put(&cities, "Ljubljana", &285_604).await?;
@@ -95,9 +96,10 @@ impl Database {
     /// are deleted.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.put(&cities, "Ljubljana", &285_604).await?;
     /// assert_eq!(db.clear(&cities).await?, 1);

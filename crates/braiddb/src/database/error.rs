@@ -294,7 +294,7 @@ impl Error {
     /// ```
     /// use braiddb::{Database, LogError, Options};
     ///
-    /// # let directory = tempfile::tempdir().unwrap();
+    /// let directory = tempfile::tempdir().unwrap();
     /// let db = Database::open(directory.path(), Options::default().workers(1)).unwrap();
     /// let second = Database::open(directory.path(), Options::default().workers(1)).unwrap_err();
     /// assert!(matches!(second.log_error(), Some(LogError::Locked { .. })));

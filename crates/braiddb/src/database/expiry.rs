@@ -24,7 +24,7 @@ impl Transaction {
     ///
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
     ///
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let left = db.run_blocking(async |tx| {
     ///     let day = TableOptions::default().ttl(Duration::from_hours(24));
     ///     let sessions: Table<str, u64> = tx.create_table_with("sessions", day).await?;
@@ -118,7 +118,8 @@ impl Database {
     /// continues.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// assert_eq!(db.sweep_expired().await?, 0);

@@ -126,7 +126,7 @@ impl Database {
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
+    /// let directory = tempfile::tempdir().unwrap();
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
     /// db.put(&names, &1, "ada").await?;

@@ -59,7 +59,8 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
 /// ([`Options::interactive_idle`](crate::Options), [`Options::interactive_age`](crate::Options)).
 ///
 /// ```
-/// # use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table};
+///
 /// # pollster::block_on(async {
 /// let db = Database::in_memory(Options::default().workers(1))?;
 /// let table: Table<str, u64> = db.open_or_create_table("stock").await?;
@@ -146,9 +147,10 @@ impl Database {
     /// remains open.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let carts: Table<str, u64> = db.create_table("carts").await?;
     /// let tx = db.begin().await?;
     /// tx.put(&carts, "ada", &1).await?;
@@ -182,9 +184,10 @@ impl TransactionBuilder {
     /// A conflict ends the transaction; the caller decides whether to begin another one.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Misuse, Options, Table};
+    /// use braiddb::{Database, Error, Misuse, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let carts: Table<str, u64> = db.create_table("carts").await?;
     /// let tx = db.transaction().read_only(true).begin().await?;
     /// db.put(&carts, "ada", &1).await?;

@@ -38,9 +38,10 @@ impl Transaction {
     /// Returns the keys of the records in a range, in key order.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let table: Table<u64, [u8]> = pollster::block_on(db.create_table("blobs"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let table: Table<u64, [u8]> = pollster::block_on(db.create_table("blobs"))?;
     /// let newest = db.run_blocking(async move |tx| {
     ///     for key in 0..10 {
     ///         tx.put(&table, &key, &[0; 1000]).await?;
@@ -82,13 +83,14 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// otherwise the next call fails with [`Error::Options`](crate::Error::Options).
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let log: Table<u64, str> = db.create_table("log").await?;
-    /// # for line in 0..10 {
-    /// #     db.put(&log, &line, "a line").await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let log: Table<u64, str> = db.create_table("log").await?;
+    /// for line in 0..10 {
+    ///     db.put(&log, &line, "a line").await?;
+    /// }
     /// let last = db.run(async move |tx| tx.keys(&log, ..)?.rev().next().await);
     /// assert_eq!(last.await?, Some(9));
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -101,13 +103,14 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// Limits the scan to `count` keys.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let log: Table<u64, str> = db.create_table("log").await?;
-    /// # for line in 0..10 {
-    /// #     db.put(&log, &line, "a line").await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let log: Table<u64, str> = db.create_table("log").await?;
+    /// for line in 0..10 {
+    ///     db.put(&log, &line, "a line").await?;
+    /// }
     /// let some = db.run(async move |tx| {
     ///     let (mut keys, mut some) = (tx.keys(&log, 4..)?.limit(2), Vec::new());
     ///     while let Some(key) = keys.next().await? {
@@ -127,13 +130,14 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// loses no key: the next call returns the same key or tries it again.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let log: Table<u64, str> = db.create_table("log").await?;
-    /// # for line in 0..10 {
-    /// #     db.put(&log, &line, "a line").await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let log: Table<u64, str> = db.create_table("log").await?;
+    /// for line in 0..10 {
+    ///     db.put(&log, &line, "a line").await?;
+    /// }
     /// let ends = db.run(async move |tx| {
     ///     let mut keys = tx.keys(&log, 9..)?;
     ///     Ok((keys.next().await?, keys.next().await?))

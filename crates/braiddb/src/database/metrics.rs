@@ -19,7 +19,8 @@ impl Database {
     /// Requires the feature `metrics`. `examples/service.rs` serves Prometheus.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// db.record_metrics("accounts");
     /// # Ok::<_, Error>(())

@@ -49,9 +49,10 @@ impl Database {
     /// [`Options::read_only`] opens a database that another process may write to.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("database");
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path().join("database");
     /// let db = Database::open(&path, Options::default())?;
     /// let names: Table<str, u64> = pollster::block_on(db.open_or_create_table("names"))?;
     /// pollster::block_on(db.put(&names, "ada", &7))?;

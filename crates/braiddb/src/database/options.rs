@@ -26,8 +26,9 @@ const HAS_INTERACTIVE_LIMITS: bool = !cfg!(braid_simulation);
 /// All options:
 ///
 /// ```
-/// # use std::time::Duration;
-/// # use braiddb::{Durability, Isolation, Options, Tuning};
+/// use std::time::Duration;
+/// use braiddb::{Durability, Isolation, Options, Tuning};
+///
 /// // A desktop program with little memory. Its users may keep a form open for half an hour.
 /// let desktop = Options::default()
 ///     .workers(1)
@@ -134,8 +135,8 @@ impl Options {
     /// ```
     /// use braiddb::{Database, Options};
     ///
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path();
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path();
     /// let db = Database::open(path, Options::default().memory_budget(256 << 20))?;
     /// # Ok::<_, braiddb::Error>(())
     /// ```

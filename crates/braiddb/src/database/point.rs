@@ -141,9 +141,10 @@ impl Transaction {
     /// Inserts a new record.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.insert(&names, "ada", &7).await?;
     ///     assert!(matches!(tx.insert(&names, "ada", &8).await, Err(Error::KeyExists(_))));
@@ -172,9 +173,10 @@ impl Transaction {
     /// Inserts a record, or replaces the value of the existing one.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&names, "ada", &7).await?;
     ///     tx.put(&names, "ada", &8).await?;
@@ -203,9 +205,10 @@ impl Transaction {
     /// Replaces the value of an existing record.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     assert!(matches!(tx.update(&names, "ada", &7).await, Err(Error::KeyNotFound(_))));
     ///     tx.put(&names, "ada", &7).await?;

@@ -55,7 +55,8 @@ impl Database {
     ///   the transaction, or on another thread pool, and await its result.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let table: Table<str, u64> = db.open_or_create_table("counters").await?;
@@ -93,8 +94,9 @@ impl Database {
     /// Like [`Database::run`], for a closure with its own error type `E: From<Error>`.
     ///
     /// ```
-    /// # use braiddb::{Database, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// #[derive(Debug)]
     /// enum Refused {
     ///     Poor,
@@ -122,7 +124,8 @@ impl Database {
     /// `?`. Otherwise the compiler reports "type annotations needed". With `anyhow`:
     ///
     /// ```
-    /// # use braiddb::{Database, Options, Table};
+    /// use braiddb::{Database, Options, Table};
+    ///
     /// async fn add(db: &Database, cents: Table<u64, u64>, text: &'static str) -> anyhow::Result<()> {
     ///     db.try_run(async move |tx| {
     ///         let more: u64 = text.parse()?;
@@ -133,8 +136,8 @@ impl Database {
     ///     .await?;
     ///     Ok(())
     /// }
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let cents: Table<u64, u64> = pollster::block_on(db.create_table("cents"))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cents: Table<u64, u64> = pollster::block_on(db.create_table("cents"))?;
     /// # assert!(pollster::block_on(add(&db, cents.clone(), "99")).is_ok());
     /// # assert_eq!(pollster::block_on(add(&db, cents, "100")).unwrap_err().to_string(), "that is too much");
     /// # Ok::<_, braiddb::Error>(())

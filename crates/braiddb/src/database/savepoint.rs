@@ -36,9 +36,10 @@ impl Transaction {
     /// can be nested, need no release, and have no cost unless something is written.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let table: Table<u64, u64> = pollster::block_on(db.create_table("orders"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let table: Table<u64, u64> = pollster::block_on(db.create_table("orders"))?;
     /// let kept = db.run_blocking(async move |tx| {
     ///     tx.put(&table, &1, &10).await?;
     ///     let savepoint = tx.savepoint();
@@ -67,10 +68,11 @@ impl Transaction {
     /// the future is dropped before it is ready, the transaction can no longer commit.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let orders: Table<u64, u64> = db.create_table("orders").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let orders: Table<u64, u64> = db.create_table("orders").await?;
     /// let kept = db.run_on(&orders, async |tx, orders| {
     ///     tx.put(orders, &1, &10).await?;
     ///     let first = tx.savepoint();
@@ -121,10 +123,11 @@ impl InteractiveTransaction {
     /// See [`Transaction::rollback_to`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let transaction = db.begin().await?;
     /// let before = transaction.savepoint().await?;
     /// transaction.put(&names, &1, "ada").await?;

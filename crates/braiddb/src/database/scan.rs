@@ -45,9 +45,10 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// otherwise the next call fails with [`Error::Options`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
     ///         tx.put(&names, name, &number).await?;
@@ -67,9 +68,10 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// Limits the scan to `count` records.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
     ///         tx.put(&names, name, &number).await?;
@@ -92,9 +94,10 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// record or tries it again.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
     /// let longest = db.run_blocking(async move |tx| {
     ///     tx.put(&table, &1, "one").await?;
     ///     tx.put(&table, &3, "three").await?;
@@ -162,11 +165,11 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// table is paged or records are read from the log. So a table of any size can be visited.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
     /// use std::ops::ControlFlow;
     ///
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
     /// let first_long = db.run_blocking(async move |tx| {
     ///     tx.put(&table, &1, "one").await?;
     ///     tx.put(&table, &3, "three").await?;
@@ -229,11 +232,11 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// Returns the records as a stream of owned values. The stream ends after the first error.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
     /// use futures_util::TryStreamExt;
     ///
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
     /// let names = db.run_blocking(async move |tx| {
     ///     tx.put(&table, &1, "one").await?;
     ///     tx.put(&table, &3, "three").await?;

@@ -24,7 +24,8 @@ impl Database {
     /// { db.get(&table, &(&*name, 7)).await }`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
@@ -64,7 +65,8 @@ impl Database {
     /// method visits them too.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
@@ -94,9 +96,10 @@ impl Database {
     /// Returns whether a table is empty, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// assert!(db.is_empty(&cities).await?);
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -122,9 +125,10 @@ impl Database {
     /// Returns whether a record with this key exists, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.put(&cities, "Ljubljana", &285_604).await?;
     /// assert!(db.contains(&cities, "Ljubljana").await? && !db.contains(&cities, "Ljublana").await?);
@@ -160,9 +164,10 @@ impl Database {
     /// Inserts a new record, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.insert(&cities, "Ljubljana", &285_604).await?;
     /// assert!(matches!(db.insert(&cities, "Ljubljana", &0).await, Err(Error::KeyExists(_))));
@@ -191,9 +196,10 @@ impl Database {
     /// waited for. Otherwise a worker writes.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.put(&cities, "Ljubljana", &285_604).await?;
     /// db.put(&cities, "Ljubljana", &285_605).await?;
@@ -220,9 +226,10 @@ impl Database {
     /// Replaces the value of an existing record, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// assert!(matches!(db.update(&cities, "Ljubljana", &1).await, Err(Error::KeyNotFound(_))));
     /// db.put(&cities, "Ljubljana", &285_604).await?;
@@ -249,9 +256,10 @@ impl Database {
     /// Deletes a record, in a separate transaction. Returns `false` if the record does not exist.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.put(&cities, "Ljubljana", &285_604).await?;
     /// assert!(db.delete(&cities, "Ljubljana").await?);
@@ -278,7 +286,8 @@ impl Database {
     /// `change` is called again with the new current value.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let visits: Table<str, u64> = db.create_table("visits").await?;
@@ -314,7 +323,8 @@ impl Database {
     /// delete it. After a conflict, it is called again with the new current value.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let visits: Table<str, u64> = db.create_table("visits").await?;
@@ -350,7 +360,8 @@ impl Database {
     /// returns `false`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let leader: Table<str, str> = db.create_table("leader").await?;

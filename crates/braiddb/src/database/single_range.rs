@@ -26,13 +26,14 @@ impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
     /// Reverses the order: from the largest key to the smallest.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let log: Table<u64, str> = db.create_table("log").await?;
-    /// # for line in 0..10 {
-    /// #     db.put(&log, &line, "a line").await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let log: Table<u64, str> = db.create_table("log").await?;
+    /// for line in 0..10 {
+    ///     db.put(&log, &line, "a line").await?;
+    /// }
     /// let last = db.scan(&log, ..).rev().limit(1).await?;
     /// assert_eq!(last, [(9, "a line".to_owned())]);
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -45,13 +46,14 @@ impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
     /// Limits the scan to `count` records.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let log: Table<u64, str> = db.create_table("log").await?;
-    /// # for line in 0..10 {
-    /// #     db.put(&log, &line, "a line").await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let log: Table<u64, str> = db.create_table("log").await?;
+    /// for line in 0..10 {
+    ///     db.put(&log, &line, "a line").await?;
+    /// }
     /// let some = db.scan(&log, 4..).limit(2).await?;
     /// assert_eq!(some, [(4, "a line".to_owned()), (5, "a line".to_owned())]);
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -131,7 +133,8 @@ impl Database {
     /// a few records at a time.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
@@ -160,7 +163,8 @@ impl Database {
     /// text, bytes, or the first parts of a tuple.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let visits: Table<(String, u32), u64> = db.create_table("visits").await?;
@@ -188,7 +192,8 @@ impl Database {
     /// Returns the record with the smallest key, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let queue: Table<u64, str> = db.create_table("queue").await?;
@@ -217,9 +222,10 @@ impl Database {
     /// Returns the record with the largest key, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
     /// assert_eq!(db.last(&names).await?, None);
     /// for (number, name) in [(1, "ada"), (2, "bob")] {
@@ -248,7 +254,8 @@ impl Database {
     /// visiting the records.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let log: Table<u64, str> = db.create_table("log").await?;
@@ -287,13 +294,14 @@ impl Database {
     /// ranges. [`Database::clear`] empties a table of any size.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let log: Table<u64, str> = db.create_table("log").await?;
-    /// # for line in 0..10 {
-    /// #     db.put(&log, &line, "a line").await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let log: Table<u64, str> = db.create_table("log").await?;
+    /// for line in 0..10 {
+    ///     db.put(&log, &line, "a line").await?;
+    /// }
     /// assert_eq!(db.delete_range(&log, ..8).await?, 8);
     /// assert_eq!(db.delete_range(&log, ..8).await?, 0);
     /// assert_eq!(db.len(&log).await?, 2);

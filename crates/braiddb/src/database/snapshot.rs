@@ -31,7 +31,8 @@ use crate::types::{TableKey, Value};
 ///   [`Options::interactive_age`](crate::Options::interactive_age) do not apply.
 ///
 /// ```
-/// # use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table};
+///
 /// # pollster::block_on(async {
 /// let db = Database::in_memory(Options::default().workers(1))?;
 /// let stock: Table<str, u64> = db.create_table("stock").await?;
@@ -54,9 +55,10 @@ impl Database {
     /// Takes a snapshot of the database. It contains everything committed before the call.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let stock: Table<str, u64> = db.create_table("stock").await?;
     /// db.put(&stock, "nails", &7).await?;
     /// let snapshot = db.snapshot().await?;
@@ -108,10 +110,11 @@ impl Snapshot {
     /// is dropped after its first poll, `body` still runs to its end, before later calls.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let stock: Table<str, u64> = db.create_table("stock").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let stock: Table<str, u64> = db.create_table("stock").await?;
     /// for (article, pieces) in [("nails", 7), ("screws", 5)] {
     ///     db.put(&stock, article, &pieces).await?;
     /// }
@@ -145,10 +148,11 @@ impl Snapshot {
     /// Returns the value of `key` in the snapshot.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let stock: Table<str, u64> = db.create_table("stock").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let stock: Table<str, u64> = db.create_table("stock").await?;
     /// db.put(&stock, "nails", &7).await?;
     /// let snapshot = db.snapshot().await?;
     /// db.put(&stock, "nails", &6).await?;

@@ -51,10 +51,11 @@ impl SourceRun {
     /// source continues.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table, Transaction};
+    /// use braiddb::{Database, Error, Options, Table, Transaction};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let sums: Table<u64, u64> = db.create_table("sums").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let sums: Table<u64, u64> = db.create_table("sums").await?;
     /// let table = sums.clone();
     /// let insert = async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
     /// db.run_source(0, 0..100, insert.clone())?.done().await?;
@@ -216,8 +217,9 @@ impl Database {
     /// [`TransactionBuilder::run_source`] sets options and reports each transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let table: Table<u64, u64> = db.run_blocking(async |tx| tx.create_table("sums").await)?;
     /// let sums = table.clone();
     /// let source = db.run_source(0, 0..1000, async move |tx, number| {

@@ -166,9 +166,10 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// through this handle and its clones.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let staged = db.stage_table::<u64, str>("cities").await?;
     /// db.run_on(staged.table(), async |tx, cities| tx.insert(cities, &1000, "Ljubljana").await).await?;
     /// assert_eq!(db.len(staged.table()).await?, 1);
@@ -187,9 +188,10 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// may be published or not.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let staged = db.stage_table::<u64, str>("cities").await?;
     /// db.put(staged.table(), &1000, "Ljubljana").await?;
     /// assert!(matches!(db.open_table::<u64, str>("cities").await, Err(Error::TableNotFound(_))));
@@ -225,9 +227,10 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// deletion continues. If the database closes first, the next opening finishes it.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let staged = db.stage_table::<u64, str>("cities").await?;
     /// db.put(staged.table(), &1000, "Ljubljana").await?;
     /// staged.discard().await?;

@@ -259,8 +259,9 @@ impl Database {
     /// Returns the approximate size of a table immediately.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// # pollster::block_on(async {
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.put(&cities, "Maribor", &96_211).await?;
@@ -278,7 +279,8 @@ impl Database {
     /// Returns the statistics of the database.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// db.run_blocking(async |tx| tx.tables().await)?;
     /// assert_eq!(db.stats().committed, 1);

@@ -99,7 +99,8 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     /// compiler infers `B` from the use.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let sold: Table<(String, u64), u64> = db.create_table("sold").await?;

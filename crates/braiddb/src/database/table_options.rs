@@ -85,9 +85,10 @@ impl TableOptions {
     /// Sets [`TableOptions::cache_cold`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// // Written once, and rarely read.
     /// let archive = TableOptions::default().cache_cold(false);
     /// let letters: Table<u64, str> = db.create_table_with("letters", archive).await?;
@@ -103,9 +104,10 @@ impl TableOptions {
     /// Sets [`TableOptions::paged`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let paged = TableOptions::default().paged();
     /// let measurements: Table<(u64, u64), [u8]> = db.create_table_with("measurements", paged).await?;
     /// db.put(&measurements, &(7, 1), &[0, 255]).await?;
@@ -121,9 +123,10 @@ impl TableOptions {
     /// Sets [`TableOptions::ttl`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// use std::time::Duration;
     ///
     /// let day = TableOptions::default().ttl(Duration::from_hours(24));

@@ -11,9 +11,10 @@ impl Database {
     /// Creates a table, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// assert!(matches!(db.create_table::<str, u64>("cities").await, Err(Error::TableExists(_))));
     /// # _ = cities;
@@ -62,9 +63,10 @@ impl Database {
     /// Opens a table, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// db.create_table::<str, u64>("cities").await?;
     /// let cities: Table<str, u64> = db.open_table("cities").await?;
     /// // Opening it with other types fails.
@@ -87,9 +89,10 @@ impl Database {
     /// Opens a table, or creates it if it does not exist, in a separate transaction.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let cities: Table<str, u64> = db.open_or_create_table("cities").await?;
     /// let again: Table<str, u64> = db.open_or_create_table("cities").await?;
     /// db.put(&cities, "Ljubljana", &285_604).await?;
@@ -143,9 +146,10 @@ impl Database {
     /// Returns all tables, sorted by name.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// db.create_table::<(String, u64), u64>("b").await?;
     /// db.create_table::<u64, str>("a").await?;
     /// let tables = db.tables().await?;

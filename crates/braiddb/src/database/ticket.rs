@@ -91,7 +91,7 @@ impl TransactionBuilder {
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
+    /// let directory = tempfile::tempdir().unwrap();
     /// let db = Database::open(directory.path(), Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let table = names.clone();

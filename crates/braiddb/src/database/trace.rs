@@ -147,9 +147,10 @@ impl Trace {
     /// The errors of `out`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Tuning};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("trace.json");
+    /// use braiddb::{Database, Error, Options, Tuning};
+    ///
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path().join("trace.json");
     /// let tuning = Tuning::default().trace(1000);
     /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
     /// db.trace().write_chrome(std::io::BufWriter::new(std::fs::File::create(path).unwrap())).unwrap();

@@ -119,9 +119,10 @@ impl Transaction {
     /// Returns the value of `key`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&names, "ada", &7).await?;
     ///     assert_eq!(tx.get(&names, "ada").await?, Some(7));
@@ -156,8 +157,9 @@ impl Transaction {
     /// it runs on a worker.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let people: Table<u64, str> = pollster::block_on(db.create_table("people"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&people, &1, "Ada Lovelace").await?;
@@ -208,8 +210,9 @@ impl Transaction {
     /// result counts as changed.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let people: Table<u64, str> = pollster::block_on(db.create_table("people"))?;
     /// let initial = db.run_blocking(async move |tx| {
     ///     tx.put(&people, &1, "Ada Lovelace").await?;
@@ -261,9 +264,10 @@ impl Transaction {
     /// Returns whether a record with this key exists.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&names, "ada", &7).await?;
     ///     assert!(tx.contains(&names, "ada").await? && !tx.contains(&names, "ben").await?);
@@ -333,9 +337,10 @@ impl Transaction {
     /// Deletes a record. Returns `false` if no record with this key exists.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&names, "ada", &7).await?;
     ///     assert!(tx.delete(&names, "ada").await? && !tx.delete(&names, "ada").await?);
@@ -374,8 +379,9 @@ impl Transaction {
     /// Scans the records of a key range, in key order.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let sum: u64 = db.run_blocking(async |tx| {
     ///     let table: Table<u64, u64> = tx.create_table("squares").await?;
     ///     for n in 0..10 {
@@ -420,9 +426,10 @@ impl Transaction {
     /// or the first parts of a tuple.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     for (name, number) in [("ada", 1), ("adam", 2), ("ben", 3)] {
     ///         tx.put(&names, name, &number).await?;
@@ -450,9 +457,10 @@ impl Transaction {
     /// Returns the record with the smallest key.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     assert_eq!(tx.first(&names).await?, None);
     ///     tx.put(&names, "ben", &2).await?;
@@ -476,9 +484,10 @@ impl Transaction {
     /// Returns the record with the largest key.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&names, "ben", &2).await?;
     ///     tx.put(&names, "ada", &1).await?;

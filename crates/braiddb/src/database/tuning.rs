@@ -50,7 +50,8 @@ const DEFAULT_FLUSH_UNIT_BYTES: u64 = 64 << 10;
 /// All settings:
 ///
 /// ```
-/// # use braiddb::{DeviceKind, Overload, Tuning, WallClock, Width};
+/// use braiddb::{DeviceKind, Overload, Tuning, WallClock, Width};
+///
 /// // Little memory and a small disk.
 /// let small = Tuning::default()
 ///     .max_open(64)
@@ -287,8 +288,8 @@ impl Tuning {
     /// ```
     /// use braiddb::{Database, Options, Tuning};
     ///
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path();
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path();
     /// let tuning = Tuning::default().log_ring_bytes(32 << 20);
     /// let db = Database::open(path, Options::default().memory_budget(96 << 20).tuning(tuning))?;
     /// # Ok::<_, braiddb::Error>(())
@@ -304,8 +305,8 @@ impl Tuning {
     /// ```
     /// use braiddb::{Database, Options, Tuning};
     ///
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path();
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path();
     /// let tuning = Tuning::default().log_segment_bytes(4 << 20);
     /// let db = Database::open(path, Options::default().tuning(tuning))?;
     /// # Ok::<_, braiddb::Error>(())

@@ -101,9 +101,10 @@ impl Database {
     /// the future is dropped, the checkpoint is still written.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("database");
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path().join("database");
     /// let db = Database::open(&path, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// pollster::block_on(db.put(&names, "ada", &7))?;
@@ -138,7 +139,7 @@ impl Database {
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
+    /// let directory = tempfile::tempdir().unwrap();
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
     /// db.put(&names, &1, "ada").await?;
@@ -198,9 +199,10 @@ impl Database {
     /// no old versions.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("database");
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path().join("database");
     /// let db = Database::open(&path, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// pollster::block_on(db.put(&names, "ada", &7))?;
@@ -224,9 +226,10 @@ impl Database {
     /// to run. To restore, open the copy, or a copy of it.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("database");
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path().join("database");
     /// let db = Database::open(&path, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// pollster::block_on(db.put(&names, "ada", &7))?;
@@ -271,9 +274,10 @@ impl Database {
     /// [`Database::backup`]. It takes little memory, because the database is not opened.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let (path, copy) = (directory.path().join("database"), directory.path().join("copy"));
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let (path, copy) = (directory.path().join("database"), directory.path().join("copy"));
     /// let db = Database::open(&path, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// pollster::block_on(db.put(&names, "ada", &7))?;
@@ -300,7 +304,7 @@ impl Database {
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
+    /// let directory = tempfile::tempdir().unwrap();
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
     /// db.put(&names, &1, "ada").await?;

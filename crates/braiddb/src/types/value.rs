@@ -205,7 +205,8 @@ pub trait Value: 'static {
     /// decode `bytes` directly and avoid the copy:
     ///
     /// ```
-    /// # use braiddb::{DecodeError, EncodeError, EncodedValue, Value};
+    /// use braiddb::{DecodeError, EncodeError, EncodedValue, Value};
+    ///
     /// struct Celsius;
     ///
     /// impl Value for Celsius {

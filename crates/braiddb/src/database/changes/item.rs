@@ -32,7 +32,7 @@ pub struct ChangeTransaction {
 /// use braiddb::{Database, Options, Table};
 ///
 /// # pollster::block_on(async {
-/// # let directory = tempfile::tempdir()?;
+/// let directory = tempfile::tempdir()?;
 /// let db = Database::open(directory.path(), Options::default())?;
 /// let cities: Table<str, u64> = db.create_table("cities").await?;
 /// let mut changes = db.changes(ChangesFrom::Now).tables([&cities]);
@@ -153,11 +153,12 @@ impl Change {
     /// Decodes the record's key as this type.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
     /// let orders: Table<(u64, String), str> = db.create_table("orders").await?;
     /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
     /// db.put(&orders, &(7, "ada".to_owned()), "nails").await?;
@@ -176,12 +177,13 @@ impl Change {
     /// Decodes the record's value as this type.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let orders: Table<u64, str> = db.create_table("orders").await?;
     /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
     /// db.put(&orders, &7, "nails").await?;
     /// let transaction = changes.next().await?.expect("a feed ends with an error");

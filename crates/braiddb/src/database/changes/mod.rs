@@ -82,7 +82,7 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 /// use braiddb::{Database, Options, Table};
 ///
 /// # pollster::block_on(async {
-/// # let directory = tempfile::tempdir()?;
+/// let directory = tempfile::tempdir()?;
 /// let db = Database::open(directory.path(), Options::default())?;
 /// let cities: Table<str, u64> = db.create_table("cities").await?;
 /// let mut changes = db.changes(ChangesFrom::Now).tables([&cities]).hold_at_most(64 << 20);
@@ -130,7 +130,7 @@ impl Database {
     /// use braiddb::{Database, Error, Options};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir()?;
+    /// let directory = tempfile::tempdir()?;
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let cities = db.create_table::<str, u64>("cities").await?;
     /// let mut changes = db.changes(ChangesFrom::Now).tables(["cities"]);
@@ -264,11 +264,12 @@ impl Changes {
     /// table that does not exist yet has changes only after its creation.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default())?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default())?;
     /// let orders: Table<u64, str> = db.create_table("orders").await?;
     /// let by_name = db.changes(ChangesFrom::Snapshot).tables(&["orders", "customers"]);
     /// let by_handle = db.changes(ChangesFrom::Snapshot).tables([&orders]);
@@ -291,12 +292,13 @@ impl Changes {
     /// further behind ends with [`ChangesError::LogGone`](crate::ChangesError) once the log is freed.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let orders: Table<u64, str> = db.create_table("orders").await?;
     /// let mut changes = db.changes(ChangesFrom::Now).hold_at_most(64 << 20);
     /// db.put(&orders, &7, "nails").await?;
     /// assert!(changes.next().await?.is_some());
@@ -315,12 +317,13 @@ impl Changes {
     /// Dropping the future loses nothing: the next call returns the same item.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let orders: Table<u64, str> = db.create_table("orders").await?;
     /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
     /// db.put(&orders, &7, "nails").await?;
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
@@ -343,12 +346,13 @@ impl Changes {
     /// returned an item or waited for one.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let orders: Table<u64, str> = db.create_table("orders").await?;
     /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
     /// assert_eq!(changes.token(), None);
     /// db.put(&orders, &7, "nails").await?;

@@ -49,7 +49,7 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Options, Table};
     ///
-    /// # let directory = tempfile::tempdir()?;
+    /// let directory = tempfile::tempdir()?;
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let cities: Table<str, u64> = braiddb::block_on(db.create_table("cities"))?;
     /// braiddb::block_on(db.put(&cities, "Maribor", &96_211))?;

@@ -54,7 +54,7 @@ impl Database {
     /// use braiddb::{Database, Error, Options};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
+    /// let directory = tempfile::tempdir().unwrap();
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let cities = db.create_table::<str, u64>("cities").await?;
     /// db.create_change_slot("search", 4 << 30).await?;
@@ -88,7 +88,7 @@ impl Database {
     /// use braiddb::{Database, Options, Table};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir()?;
+    /// let directory = tempfile::tempdir()?;
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.create_change_slot("search", 4 << 30).await?;
@@ -120,7 +120,7 @@ impl Database {
     /// use braiddb::{Database, Options, Table};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir()?;
+    /// let directory = tempfile::tempdir()?;
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.create_change_slot("search", 4 << 30).await?;
@@ -145,7 +145,7 @@ impl Database {
     /// use braiddb::{Database, Options, Table};
     ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir()?;
+    /// let directory = tempfile::tempdir()?;
     /// let db = Database::open(directory.path(), Options::default())?;
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// # drop(cities);

@@ -31,7 +31,7 @@ const SUMMED_BYTES: usize = 37;
 /// use braiddb::{Database, Options, Table};
 ///
 /// # pollster::block_on(async {
-/// # let directory = tempfile::tempdir()?;
+/// let directory = tempfile::tempdir()?;
 /// let db = Database::open(directory.path(), Options::default())?;
 /// let cities: Table<str, u64> = db.create_table("cities").await?;
 /// let mut changes = db.changes(ChangesFrom::Now);
@@ -110,12 +110,13 @@ impl ChangeToken {
     /// returned.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let orders: Table<u64, str> = db.create_table("orders").await?;
     /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
     /// db.put(&orders, &7, "nails").await?;
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
@@ -131,11 +132,12 @@ impl ChangeToken {
     /// Returns the LSN from which the log is needed.
     ///
     /// ```
-    /// # use braiddb::changes::ChangesFrom;
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
     /// let token = db.create_change_slot("search", 1 << 30).await?;
     /// println!("the log is kept from LSN {} on", token.resume_lsn());
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -162,11 +164,12 @@ impl ChangeToken {
     /// Returns the token as bytes.
     ///
     /// ```
-    /// # use braiddb::changes::ChangeToken;
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::changes::ChangeToken;
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
     /// let token = db.create_change_slot("search", 1 << 30).await?;
     /// let kept: Vec<u8> = token.to_bytes().to_vec();
     /// assert_eq!(kept.len(), ChangeToken::BYTES);
@@ -189,11 +192,12 @@ impl ChangeToken {
     /// Decodes a token from its bytes.
     ///
     /// ```
-    /// # use braiddb::changes::{ChangeToken, TokenError};
-    /// # use braiddb::{Database, Error, Options};
+    /// use braiddb::changes::{ChangeToken, TokenError};
+    /// use braiddb::{Database, Error, Options};
+    ///
     /// # pollster::block_on(async {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
     /// let token = db.create_change_slot("search", 1 << 30).await?;
     /// let mut kept = token.to_bytes();
     /// assert_eq!(ChangeToken::from_bytes(&kept)?, token);

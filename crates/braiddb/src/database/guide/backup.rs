@@ -23,8 +23,8 @@
 //!     copy.close()
 //! }
 //!
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let (path, target) = (directory.path().join("data"), directory.path().join("backup"));
+//! let directory = tempfile::tempdir().unwrap();
+//! let (path, target) = (directory.path().join("data"), directory.path().join("backup"));
 //! let db = Database::open(&path, Options::default().workers(1))?;
 //! let names: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
 //! pollster::block_on(db.put(&names, &1, "ada"))?;

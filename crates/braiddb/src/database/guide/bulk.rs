@@ -22,7 +22,7 @@
 //! use braiddb::{Database, Error, Options};
 //!
 //! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let db = Database::in_memory(Options::default().workers(1))?;
 //! let staged = db.stage_table::<u64, u64>("squares").await?;
 //! let rows = (0..20_000_u64).map(|number| (number, number * number));
 //! let mut durable = 0;
@@ -53,7 +53,7 @@
 //! use braiddb::{Database, Error, Options, Table, TableOptions};
 //!
 //! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let db = Database::in_memory(Options::default().workers(1))?;
 //! let paged = TableOptions::default().paged();
 //! let prices: Table<u64, u64> = db.create_table_with("prices", paged).await?;
 //! let table = prices.clone();
@@ -118,7 +118,7 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let db = Database::in_memory(Options::default().workers(1))?;
 //! let staged = db.stage_table::<u64, str>("prices").await?;
 //! staged.load((0..2_500).map(|article| (article, "1000 SIT")), |_| {}).await?;
 //! let prices = staged.publish().await?;
@@ -136,7 +136,7 @@
 //! use braiddb::{Database, Error, Options, Table};
 //!
 //! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let db = Database::in_memory(Options::default().workers(1))?;
 //! let events: Table<(u64, u64), str> = db.create_table("events").await?;
 //! for day in 0..10 {
 //!     db.put(&events, &(day, 1), "an event").await?;

@@ -34,7 +34,7 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! # let directory = tempfile::tempdir().unwrap();
+//! let directory = tempfile::tempdir().unwrap();
 //! let db = Database::open(directory.path(), Options::default().workers(1))?;
 //! let table: Table<str, u64> = db.create_table("prices").await?;
 //! db.put(&table, "nails", &250).await?;
@@ -123,8 +123,8 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let directory: &Path = directory.path();
+//! let directory = tempfile::tempdir().unwrap();
+//! let directory: &Path = directory.path();
 //! let db = Database::open(directory.join("db"), Options::default().workers(1))?;
 //! let orders = db.create_table::<u64, str>("orders").await?;
 //! // Done once: from now on the slot keeps the log, up to one gigabyte.

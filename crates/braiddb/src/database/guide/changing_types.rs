@@ -46,7 +46,7 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let db = Database::in_memory(Options::default().workers(1))?;
 //! let old: Table<u64, Postcard<AccountV1>> = db.create_table("accounts").await?;
 //! db.put(&old, &7, &AccountV1 { owner: "ada".to_owned(), cents: 250 }).await?;
 //!

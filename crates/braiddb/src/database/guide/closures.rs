@@ -17,9 +17,10 @@
 //! given tables for the closure, which is cheap:
 //!
 //! ```
-//! # use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table};
+//!
 //! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let db = Database::in_memory(Options::default().workers(1))?;
 //! let stock: Table<str, u64> = db.open_or_create_table("stock").await?;
 //! let sold: Table<u64, str> = db.open_or_create_table("sold").await?;
 //! db.put(&stock, "nails", &2).await?;

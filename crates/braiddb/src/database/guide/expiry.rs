@@ -88,7 +88,7 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let db = Database::in_memory(Options::default().workers(1))?;
 //! let locks = db.create_table_with("locks", TableOptions::default().ttl(Duration::from_mins(1))).await?;
 //! assert!(take(&db, &locks, "nightly report", 1, Duration::from_hours(1)).await?.is_some());
 //! assert_eq!(take(&db, &locks, "nightly report", 2, Duration::from_hours(1)).await?, None);

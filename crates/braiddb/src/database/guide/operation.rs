@@ -21,8 +21,8 @@
 //!
 //! let db = Database::in_memory(Options::default().workers(1))?;
 //! db.run_blocking(async |tx| tx.tables().await)?;
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let file = directory.path().join("statistics.json");
+//! let directory = tempfile::tempdir().unwrap();
+//! let file = directory.path().join("statistics.json");
 //! write_statistics(&db, &file).unwrap();
 //! # let read: braiddb::Stats = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
 //! # assert_eq!((read.committed, read.workers.len()), (1, 1));
@@ -45,7 +45,7 @@
 //! ```
 //! use braiddb::{Database, Error, Options};
 //!
-//! # let directory = tempfile::tempdir().unwrap();
+//! let directory = tempfile::tempdir().unwrap();
 //! let db = Database::open(directory.path(), Options::default().workers(1))?;
 //! match db.socket_path() {
 //!     Ok(Some(path)) => println!("maintenance through {}", path.display()),

@@ -26,8 +26,8 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let directory = directory.path();
+//! let directory = tempfile::tempdir().unwrap();
+//! let directory = directory.path();
 //! let service = Database::open(directory, Options::default().workers(1))?;
 //! let orders: Table<u64, u64> = service.create_table("orders").await?;
 //! service.put(&orders, &1, &250).await?;
@@ -48,9 +48,9 @@
 //! use braiddb::{Database, Error, Misuse, Options, Table};
 //!
 //! # pollster::block_on(async {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let directory = directory.path();
-//! # let service = Database::open(directory, Options::default().workers(1))?;
+//! let directory = tempfile::tempdir().unwrap();
+//! let directory = directory.path();
+//! let service = Database::open(directory, Options::default().workers(1))?;
 //! # service.create_table::<u64, u64>("orders").await?;
 //! let report = Database::open(directory, Options::default().read_only(true))?;
 //! let orders: Table<u64, u64> = report.open_table("orders").await?;

@@ -59,13 +59,14 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
     /// Returns the index's name.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
     /// assert_eq!(by_name.name(), "by_name");
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
@@ -76,13 +77,14 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
     /// Returns the table of the index.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
     /// db.put(by_name.table(), &1, "ada").await?;
     /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -127,10 +129,11 @@ impl IndexOptions {
     /// Sets [`IndexOptions::unique`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let unique = IndexOptions::default().unique(true);
     /// db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
     /// db.put(&names, &1, "ada").await?;
@@ -147,10 +150,11 @@ impl IndexOptions {
     /// Sets [`IndexOptions::version`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// // Version 0 of the function did not convert names to lower case.
     /// let lower = IndexOptions::default().version(1);
     /// let by_name = db
@@ -197,10 +201,11 @@ impl<S: Key + ?Sized> IndexKeys<'_, S> {
     /// `&*value.field`: then the keys are `str`, and lookups take `&str`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// // Names without letters are not in the index.
     /// let first_letter = |name: &str, keys: &mut IndexKeys<'_, str>| {
     ///     if let Some(letter) = name.chars().find(|c| c.is_alphabetic()) {
@@ -222,7 +227,8 @@ impl<S: Key + ?Sized> IndexKeys<'_, S> {
     /// ([`TableKey`]).
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.create_table("names").await?;

@@ -267,16 +267,17 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
-    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    /// #     db.put(&names, &number, name).await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
     /// let last = db.run(async move |tx| {
     ///     let mut scan = tx.scan_by(&by_name, ..)?.rev();
     ///     Ok(scan.next().await?.map(|(name, ..)| name))
@@ -293,16 +294,17 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     /// Limits the scan to `count` records.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
-    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    /// #     db.put(&names, &number, name).await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
     /// let some = db.run(async move |tx| {
     ///     let (mut scan, mut some) = (tx.scan_by(&by_name, ..)?.limit(2), Vec::new());
     ///     while let Some((name, ..)) = scan.next().await? {
@@ -326,16 +328,17 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     /// record or tries it again.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
-    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    /// #     db.put(&names, &number, name).await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
     /// let first = db.run(async move |tx| {
     ///     let mut scan = tx.scan_by(&by_name, ..)?;
     ///     Ok(scan.next().await?.map(|(name, number, value)| (name, number, value.to_owned())))
@@ -362,16 +365,17 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
-    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    /// #     db.put(&names, &number, name).await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
     /// let last = db.run(async move |tx| tx.entries_by(&by_name, ..)?.rev().next().await);
     /// assert_eq!(last.await?, Some(("eve".to_owned(), 3)));
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -384,16 +388,17 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// Limits the scan to `count` entries.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
-    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    /// #     db.put(&names, &number, name).await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
     /// let some = db.run(async move |tx| {
     ///     let (mut entries, mut some) = (tx.entries_by(&by_name, ..)?.limit(2), Vec::new());
     ///     while let Some((_name, number)) = entries.next().await? {
@@ -413,16 +418,17 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// future or receiving an error loses no entry.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// # let by_name = db
-    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    /// #     .await?;
-    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    /// #     db.put(&names, &number, name).await?;
-    /// # }
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
     /// let first = db.run(async move |tx| tx.entries_by(&by_name, ..)?.next().await);
     /// assert_eq!(first.await?, Some(("ada".to_owned(), 1)));
     /// # Ok::<_, Error>(()) }).unwrap();

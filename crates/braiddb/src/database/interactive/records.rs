@@ -12,10 +12,11 @@ impl InteractiveTransaction {
     /// The value of `key`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let transaction = db.begin().await?;
     /// assert_eq!(transaction.get(&names, &1).await?, None);
     /// transaction.put(&names, &1, "ada").await?;
@@ -65,10 +66,11 @@ impl InteractiveTransaction {
     /// Makes a record, or gives the one there is a new value. See [`Transaction::put`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let transaction = db.begin().await?;
     /// transaction.put(&names, &1, "ada").await?;
     /// transaction.put(&names, &1, "grace").await?;
@@ -90,10 +92,11 @@ impl InteractiveTransaction {
     /// Gives a record a new value. See [`Transaction::update`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let transaction = db.begin().await?;
     /// let missing = transaction.update(&names, &1, "ada").await;
     /// assert!(matches!(missing, Err(Error::KeyNotFound(_))));
@@ -116,10 +119,11 @@ impl InteractiveTransaction {
     /// Deletes a record; `false` if it did not exist. See [`Transaction::delete`].
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
     /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let transaction = db.begin().await?;
     /// transaction.put(&names, &1, "ada").await?;
     /// assert!(transaction.delete(&names, &1).await?);
