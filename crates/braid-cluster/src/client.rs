@@ -28,9 +28,15 @@ pub enum ClientError {
     /// The node refused the request or failed at it. The message states the cause and the remedy.
     #[error("{0}")]
     Failed(String),
-    /// The node did not answer. It may have executed the request.
-    #[error("{0}; it may have executed the request")]
-    NoAnswer(#[from] CallError),
+    /// The node did not answer. If it received the request, it may have executed it.
+    #[error("{0}; if the node received the request, it may have executed it")]
+    NoAnswer(CallError),
+}
+
+impl From<CallError> for ClientError {
+    fn from(error: CallError) -> Self {
+        Self::NoAnswer(error)
+    }
 }
 
 /// Calls one node of a cluster, which serves a request itself or with the leader.
@@ -52,7 +58,7 @@ impl Client {
     /// Returns a client of the node at an address. `timeout` is the deadline of each call.
     ///
     /// ```
-    /// # use std::{sync::Arc, time::Duration};
+    /// use std::{sync::Arc, time::Duration};
     /// use braid_cluster::{Client, GrpcTransport, Security};
     ///
     /// let transport = Arc::new(GrpcTransport::client(Security::PlainLoopback));

@@ -164,10 +164,10 @@ impl Transport for GrpcTransport {
                 let mut client = tonic::client::Grpc::new(channel)
                     .max_decoding_message_size(MAX_MESSAGE_BYTES)
                     .max_encoding_message_size(MAX_MESSAGE_BYTES);
-                client.ready().await.map_err(|error| failed(error.to_string()))?;
+                client.ready().await.map_err(|error| failed(innermost(&error)))?;
                 let (path, codec) = (http::uri::PathAndQuery::from_static(PATH), codec());
                 let answer = client.unary(tonic::Request::new(message), path, codec).await;
-                answer.map(tonic::Response::into_inner).map_err(|status| failed(status.to_string()))
+                answer.map(tonic::Response::into_inner).map_err(|status| failed(innermost(&status)))
             };
             let late = |_| failed(format!("the deadline of {timeout:?} passed"));
             tokio::time::timeout(timeout, call).await.map_err(late)?
@@ -266,4 +266,9 @@ impl UnaryService<Bytes> for NodeService {
             Ok(tonic::Response::new(answer.await.map_err(failed)?))
         })
     }
+}
+
+/// Returns the text of the first cause of an error.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }

@@ -13,7 +13,7 @@
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let directory = tempfile::tempdir()?;
+//! let directory = tempfile::tempdir()?;
 //! let db = Database::open(directory.path(), Options::default().workers(1))?;
 //! // Nodes on machines use `GrpcTransport`.
 //! let transport = MemoryNetwork::default().transport("first");
