@@ -156,7 +156,7 @@ impl Client {
         let request = Request::Client { request, timeout: self.timeout };
         let cluster = self.cluster.clone();
         let envelope = Envelope { version: PROTOCOL_VERSION, cluster, to: None, request };
-        let timeout = self.timeout + MESSAGE_TIME;
+        let timeout = self.timeout.saturating_add(MESSAGE_TIME);
         let answer = call(&*self.transport, &self.address, &envelope, timeout).await;
         answer.map_err(|error| match error {
             CallFailure::Refused(refusal) => ClientError::Failed(refusal.to_string()),

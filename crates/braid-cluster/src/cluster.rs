@@ -20,14 +20,17 @@ use crate::message::{MemberChange, Request};
 use crate::network::Peers;
 use crate::options::ClusterOptions;
 use crate::proposer::Proposer;
-use crate::raft::{NodeId, Raft};
+use crate::raft::{NodeId, Raft, Vote};
 use crate::read_index::ReadIndices;
 use crate::replica::Replica;
-use crate::service::Service;
+use crate::service::{ReadFloor, Service};
 use crate::state_machine::StateMachine;
 use crate::status::Status;
 use crate::storage::{RESERVED_PREFIX, Storage, row};
 use crate::transport::Transport;
+
+/// Longest deadline of a call. Longer ones have the same effect, and clocks cannot express some.
+const MAX_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// A node of a cluster. Handles are cheap to clone and work from any task.
 ///
@@ -90,7 +93,11 @@ impl Cluster {
             counters: replica.counters.clone(),
         };
         let last = storage.db.last(&storage.log).await?;
-        let read_floor = last.map_or(0, |(index, _)| index);
+        let vote: Option<Vote> = storage.state_row(row::VOTE).await?;
+        let read_floor = ReadFloor {
+            term: vote.map_or(0, |vote| vote.leader_id.term),
+            index: last.map_or(0, |(index, _)| index),
+        };
         let log = LogStore::new(storage, replica.counters.clone());
         let raft = Raft::new(options.node, config, peers.clone(), log, machine).await;
         let raft = raft.map_err(|error| Error::Stopped(error.to_string()))?;
@@ -122,14 +129,14 @@ impl Cluster {
             }
         });
         inner.transport.serve(inner.leader.service.clone())?;
-        let timeout = inner.options.timeout;
+        let timeout = inner.options.timeout.min(MAX_TIMEOUT);
         Ok(Self { inner, timeout })
     }
 
     /// Returns a handle with another deadline of calls than [`ClusterOptions::timeout`].
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { timeout, ..self.clone() }
+        Self { timeout: timeout.min(MAX_TIMEOUT), ..self.clone() }
     }
 
     /// Returns the node's database, for reads and statistics.

@@ -11,15 +11,18 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
+use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::memory::MemoryNetwork;
 use crate::message::{Envelope, Request};
 use crate::options::ClusterOptions;
 use crate::proposer::Outgoing;
+use crate::raft::Entry;
 use crate::read::Consistency;
 use crate::service::Service;
-use crate::storage::{encode, row};
+use crate::status::Role;
+use crate::storage::{decode, encode, row};
 use crate::transport::{CallError, CallFuture, Transport};
 
 /// Deadline of what must happen at last. Tests that pass never wait for it.
@@ -245,4 +248,76 @@ async fn a_leader_that_restarts_shows_what_was_committed_before() {
     let read = async move |tx: &Transaction| tx.get(&table, &1).await;
     let read = restarted.read(Consistency::Linearizable, read).await;
     assert!(matches!(read, Err(Error::Timeout(_))), "{read:?}");
+}
+
+/// The end of its log was never committed, and is replaced by the entries of another leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_do_not_wait_for_entries_that_were_never_committed() {
+    let network = MemoryNetwork::default();
+    let heartbeat = Duration::from_millis(100);
+    let nodes = cluster(&network, 3, heartbeat).await;
+    let (node, db) = (&nodes[0], nodes[0].database().clone());
+    let table: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    put(node, &table, 1).await.unwrap();
+    let log = node.inner.replica.storage.log.clone();
+    node.shutdown().await;
+    let (last, entry) = db.last(&log).await.unwrap().unwrap();
+    let mut entry: Entry = decode(&entry);
+    for index in last + 1..last + 10 {
+        entry.log_id.index = index;
+        db.put(&log, &index, &encode(&entry)).await.unwrap();
+    }
+    let leads = |node: &Node| node.status().role == Role::Leader;
+    until(|| nodes[1..].iter().any(leads)).await;
+    let options = ClusterOptions::new("test", 1).heartbeat(heartbeat).timeout(LIMIT);
+    let restarted = Cluster::start(db, options, network.transport("1")).await.unwrap();
+    // At first it leads again in its old term.
+    until(|| restarted.status().leader.is_some_and(|leader| leader != 1)).await;
+    while restarted.transfer_leadership(1).await.is_err() {
+        tokio::time::sleep(heartbeat).await;
+    }
+    let read = async move |tx: &Transaction| tx.get(&table, &1).await;
+    let read = restarted.read(Consistency::Linearizable, read).await;
+    assert_eq!(read.unwrap(), Some(1));
+}
+
+/// It installed a snapshot, and ended before it purged the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lacks_the_entries_of_a_snapshot_is_recovered() {
+    let network = MemoryNetwork::default();
+    let nodes = cluster(&network, 2, Duration::from_millis(100)).await;
+    let db = nodes[0].database().clone();
+    let storage = nodes[0].inner.replica.storage.clone();
+    let table: Table<u64, u64> = nodes[0].open_or_create_table("a").await.unwrap();
+    put(&nodes[0], &table, 1).await.unwrap();
+    for node in &nodes {
+        node.shutdown().await;
+    }
+    let mut applied = storage.applied().await.unwrap();
+    applied.log_id.as_mut().unwrap().index += 100;
+    storage.set_state_row(row::APPLIED, &applied).await.unwrap();
+    Cluster::recover(&db, "second", 1, "1").await.unwrap();
+    let options = ClusterOptions::new("second", 1).timeout(LIMIT);
+    let node = Cluster::start(db, options, network.transport("1")).await.unwrap();
+    until(|| node.status().role == Role::Leader).await;
+    put(&node, &table, 2).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_of_no_node_is_not_changed() {
+    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    let refused = Cluster::recover(&db, "second", 1, "1").await;
+    assert!(matches!(refused, Err(Error::Options(_))), "{refused:?}");
+    assert!(db.tables().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_has_no_upper_bound() {
+    let network = MemoryNetwork::default();
+    let nodes = cluster(&network, 1, Duration::from_millis(100)).await;
+    let node = nodes[0].with_timeout(Duration::MAX);
+    let table: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    put(&node, &table, 1).await.unwrap();
+    let client = Client::new(network.transport("client"), "test", "1", Duration::MAX);
+    client.put("text", "a", "b").await.unwrap();
 }

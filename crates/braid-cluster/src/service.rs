@@ -17,6 +17,18 @@ use crate::received::{self, IncomingSnapshot};
 use crate::replica::Replica;
 use crate::snapshot::{Chunk, SnapshotData, snapshot_meta};
 
+/// Least index of reads in the term in which the node started.
+///
+/// A leader that restarts leads again without an election, and openraft does not know then which
+/// entries were committed. All that this node committed are in its log, which it keeps while it
+/// leads. In a later term, another leader may remove the end of that log.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadFloor {
+    pub(crate) term: u64,
+    /// Index of the last entry in the log.
+    pub(crate) index: u64,
+}
+
 /// Answers the requests of other nodes, and those of this node to itself.
 pub struct Service {
     pub(crate) cluster: String,
@@ -24,10 +36,7 @@ pub struct Service {
     pub(crate) raft: Raft,
     pub(crate) replica: Arc<Replica>,
     pub(crate) intake: Intake,
-    /// Index of the last entry in the log when the node started. A leader that restarts leads again
-    /// without an election, and openraft does not know then which entries were committed. All that
-    /// this node committed are in its log.
-    pub(crate) read_floor: u64,
+    pub(crate) read_floor: ReadFloor,
     /// The node, which holds this service.
     pub(crate) inner: Weak<Inner>,
     /// The snapshot transfer under way.
@@ -87,6 +96,9 @@ impl Service {
                 Ok(Answer::Done)
             }
             Request::ReadIndex => {
+                // Asked for first: a read may be of an earlier term than one that is asked for later.
+                let term = self.raft.metrics().borrow().current_term;
+                let floor = (term <= self.read_floor.term).then_some(self.read_floor.index);
                 let read = self.raft.get_read_log_id().await.map_err(|error| match error {
                     RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_)) => {
                         Refusal::NotLeader
@@ -97,7 +109,7 @@ impl Service {
                     RaftError::Fatal(error) => failed(&error),
                 })?;
                 let committed = read.0.map_or(0, |log_id| log_id.index);
-                Ok(Answer::ReadIndex(committed.max(self.read_floor)))
+                Ok(Answer::ReadIndex(committed.max(floor.unwrap_or(0))))
             }
             Request::Members(change) => self.change_members(change).await,
             Request::Transfer { node, timeout } => {

@@ -15,6 +15,8 @@ use crate::raft::{LogId, Membership};
 
 /// Prefix of the names of the cluster's own tables.
 pub const RESERVED_PREFIX: &str = "raft.";
+/// Name of the table of Raft's state.
+pub const STATE_TABLE: &str = "raft.state";
 /// Name of the cluster's catalog, which snapshots contain.
 pub const CATALOG_TABLE: &str = "raft.catalog";
 /// Name of the certification window, which snapshots contain.
@@ -74,7 +76,7 @@ impl Storage {
     pub async fn open(db: Database) -> Result<Self> {
         Ok(Self {
             log: db.open_or_create_table("raft.log").await?,
-            state: db.open_or_create_table("raft.state").await?,
+            state: db.open_or_create_table(STATE_TABLE).await?,
             catalog: db.open_or_create_table(CATALOG_TABLE).await?,
             window: db.open_or_create_table(WINDOW_TABLE).await?,
             received: db.open_or_create_table("raft.received").await?,
