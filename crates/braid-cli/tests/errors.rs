@@ -373,11 +373,13 @@ fn negative_numbers_are_keys_and_bounds() {
 
 #[test]
 fn nodes_are_run_by_another_program() {
-    use std::os::unix::fs::PermissionsExt;
-    // A copy of the command, because the directory of builds may contain the program.
+    // A copy of the command, because the directory of builds may contain the program. Other processes
+    // write both files: a child that another test starts could inherit an open file of this one, and
+    // a file that is open for writing cannot be executed.
     let (directory, path) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let braid = directory.path().join("braid");
-    std::fs::copy(assert_cmd::cargo::cargo_bin("braid"), &braid).unwrap();
+    let copied = Command::new("cp").arg(assert_cmd::cargo::cargo_bin("braid")).arg(&braid).status();
+    assert!(copied.unwrap().success());
     let run = |arguments: &[&str]| {
         let output =
             Command::new(&braid).args(arguments).env("PATH", path.path()).output().unwrap();
@@ -389,8 +391,10 @@ fn nodes_are_run_by_another_program() {
     assert!(said.contains("install it with: cargo install --path crates/braid-node"), "{said}");
     let install = |place: &std::path::Path, name: &str| {
         let program = place.join("braid-node");
-        std::fs::write(&program, format!("#!/bin/sh\necho {name} \"$@\"\nexit 1\n")).unwrap();
-        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!("#!/bin/sh\necho {name} \"$@\"\nexit 1\n");
+        let write = r#"printf %s "$1" > "$2" && chmod +x "$2""#;
+        let written = Command::new("sh").args(["-c", write, "sh", &text]).arg(program).status();
+        assert!(written.unwrap().success());
     };
     install(path.path(), "path");
     assert_eq!(run(&["node", "--id", "1"]), (Some(1), "path node --id 1\n".to_owned()));
