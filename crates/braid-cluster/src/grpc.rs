@@ -115,7 +115,7 @@ impl GrpcTransport {
         if let Some(channel) = channels.get(address) {
             return Ok(channel.clone());
         }
-        let channel = self.connect(address).map_err(|error| error.to_string())?;
+        let channel = self.connect(address).map_err(|error| innermost(&error))?;
         channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
     }
@@ -181,7 +181,7 @@ impl Transport for GrpcTransport {
         let listener = tokio::net::TcpListener::from_std(listener);
         let listener = listener.map_err(|error| refused(error.to_string()))?;
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let server = self.server().map_err(|error| refused(error.to_string()))?;
+        let server = self.server().map_err(|error| refused(innermost(&error)))?;
         let mut stopped = self.stopped.subscribe();
         tokio::spawn(async move {
             // The transport was dropped: that ends the service too.
@@ -195,7 +195,7 @@ impl Transport for GrpcTransport {
                 () = stop => {}
                 ended = serve => {
                     if let Err(error) = ended {
-                        tracing::error!("the node answers no more requests: {error}");
+                        tracing::error!("the node answers no more requests: {}", innermost(&error));
                     }
                 }
             }

@@ -112,6 +112,21 @@ async fn certificates_are_required() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cause_of_a_refused_certificate_is_named() {
+    let broken = TlsFiles { key: b"no key".to_vec(), ..Authority::new().node() };
+    let client = GrpcTransport::client(Security::Tls(broken.clone()));
+    let called = client.call("127.0.0.1:1", Bytes::new(), Duration::from_secs(10)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default().workers(1).socket(false);
+    let db = Database::open(directory.path(), options).unwrap();
+    let transport = Arc::new(GrpcTransport::bind(LOOPBACK, Security::Tls(broken)).unwrap());
+    let started = Cluster::start(db, ClusterOptions::new("grpc", 1), transport).await;
+    for said in [called.unwrap_err().to_string(), started.unwrap_err().to_string()] {
+        assert!(!said.contains("transport error"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_of_other_clusters_are_refused() {
     let nodes = three(|| Security::PlainLoopback).await;
     write_and_read(&nodes).await;
