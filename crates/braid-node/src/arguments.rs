@@ -1,11 +1,13 @@
 //! The arguments of the command line, and their help.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_cluster::{Consistency, NodeId};
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// Run a node of a cluster, or administer a cluster.
 ///
@@ -79,7 +81,8 @@ pub struct NodeOptions {
         value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub heartbeat: u64,
     /// Number of log entries to keep. A node that lacks more receives a snapshot.
-    #[arg(long, value_name = "ENTRIES", default_value_t = 8192)]
+    #[arg(long, value_name = "ENTRIES", default_value_t = 8192,
+        value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub kept_entries: u64,
     /// Memory of the database, in MiB. By default half of the machine's.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
@@ -153,7 +156,8 @@ pub enum Action {
     ///
     /// Example: braid cluster init 1=10.0.0.1:7400 2=10.0.0.2:7400 3=10.0.0.3:7400
     Init {
-        /// The members: their numbers and the addresses by which the others reach them.
+        /// The members: their numbers and the addresses by which the others reach them, which
+        /// cannot be changed later.
         #[arg(required = true, value_name = "NUMBER=ADDRESS", value_parser = member)]
         members: Vec<(NodeId, String)>,
     },
@@ -163,7 +167,8 @@ pub enum Action {
     Add {
         /// Number of the node.
         number: NodeId,
-        /// Address by which the others reach it.
+        /// Address by which the others reach it: HOST:PORT. It cannot be changed later.
+        #[arg(value_parser = address)]
         address: String,
     },
     /// Remove a node, which may be down.
@@ -197,7 +202,8 @@ pub enum Action {
         dir: PathBuf,
         /// Number of the node in the new cluster.
         number: NodeId,
-        /// Address by which other nodes will reach it.
+        /// Address by which other nodes will reach it: HOST:PORT. It cannot be changed later.
+        #[arg(value_parser = address)]
         address: String,
     },
     /// Set the value of a key, on all nodes.
@@ -231,10 +237,39 @@ pub enum Action {
 }
 
 fn member(word: &str) -> Result<(NodeId, String), String> {
-    let member = word
-        .split_once('=')
-        .and_then(|(number, address)| Some((number.parse().ok()?, address.to_owned())));
-    member.ok_or_else(|| "write NUMBER=ADDRESS, such as 1=10.0.0.1:7400".to_owned())
+    let member = word.split_once('=').and_then(|(number, at)| Some((number.parse().ok()?, at)));
+    let (number, at) = member.ok_or("write NUMBER=ADDRESS, such as 1=10.0.0.1:7400")?;
+    Ok((number, address(at)?))
+}
+
+fn address(word: &str) -> Result<String, String> {
+    let is_name = |host: &str| {
+        let in_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !host.is_empty() && host.bytes().all(in_names)
+    };
+    let is_valid = match word.parse::<SocketAddr>() {
+        Ok(address) => address.port() != 0,
+        Err(_) => word.rsplit_once(':').is_some_and(|(host, port)| {
+            is_name(host) && port.parse::<u16>().is_ok_and(|port| port != 0)
+        }),
+    };
+    let wrong = || format!("{word:?} is not HOST:PORT, such as 10.0.0.1:7400");
+    is_valid.then(|| word.to_owned()).ok_or_else(wrong)
+}
+
+/// Returns the members of a new cluster. Ends the process if two have the same number or address.
+pub fn distinct(members: &[(NodeId, String)]) -> BTreeMap<NodeId, String> {
+    for (position, (number, address)) in members.iter().enumerate() {
+        let same =
+            members[..position].iter().find(|other| other.0 == *number || other.1 == *address);
+        if let Some((other, at)) = same {
+            let text = format!(
+                "{other}={at} and {number}={address}: each member needs its own number and address"
+            );
+            Arguments::command().error(ErrorKind::ValueValidation, text).exit();
+        }
+    }
+    members.iter().cloned().collect()
 }
 
 fn deadline(word: &str) -> Result<Duration, String> {

@@ -9,7 +9,7 @@ use braid_cluster::{Client, ClientError, Cluster, GrpcTransport, Status, Transpo
 use braiddb::{Database, Options};
 use serde::Serialize;
 
-use crate::arguments::{Action, Server};
+use crate::arguments::{Action, Server, distinct};
 use crate::{NOT_FOUND, security, status_table};
 
 /// Address of a node on this machine.
@@ -29,7 +29,7 @@ pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCod
     };
     let client = connect(address);
     match action {
-        Action::Init { members } => client.init(members.iter().cloned().collect()).await?,
+        Action::Init { members } => client.init(distinct(members)).await?,
         Action::Add { number, address } => client.add(*number, address).await?,
         Action::Remove { number } => client.remove(*number).await?,
         Action::Transfer { number } => client.transfer(*number).await?,

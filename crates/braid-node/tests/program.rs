@@ -13,48 +13,54 @@ use tempfile::TempDir;
 /// Deadline of what must happen at last. Tests that pass never wait for it.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A running node with metrics. It is killed when it is dropped.
+/// A process that is killed when it is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// A running node with metrics.
 struct Node {
     id: u64,
     /// Name of its cluster.
     name: &'static str,
-    process: Child,
+    process: Process,
     address: String,
     metrics: String,
     directory: TempDir,
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It may have ended.
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
-}
-
-/// Starts a node. Returns the addresses on which it answers and serves metrics.
+/// Starts a node. Returns the addresses on which it answers and serves metrics, or `None` if it
+/// ends. Its heartbeats are so rare that a loaded machine elects no leader without need.
 fn spawn(
     id: u64,
     name: &str,
     directory: &Path,
     address: &str,
     more: &[&str],
-) -> (Child, String, String) {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_braid-node"))
+) -> Option<(Process, String, String)> {
+    let process = Command::new(env!("CARGO_BIN_EXE_braid-node"))
         .args(["node", "--id", &id.to_string(), "--listen", address, "--name", name])
-        .args(["--workers", "1", "--memory", "64", "--metrics", "127.0.0.1:0", "--dir"])
+        .args(["--workers", "1", "--memory", "64", "--metrics", "127.0.0.1:0"])
+        .args(["--heartbeat", "500", "--dir"])
         .arg(directory)
         .args(more)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut process = Process(process);
+    let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
     let mut after = |text: &str| {
-        let line = lines.next().unwrap().unwrap();
-        line.strip_prefix(&format!("node {id} {text} on ")).unwrap().to_owned()
+        let line = lines.next()?.unwrap();
+        Some(line.strip_prefix(&format!("node {id} {text} on ")).unwrap().to_owned())
     };
-    let metrics = after("serves metrics");
-    (process, after("answers"), metrics)
+    let metrics = after("serves metrics")?;
+    Some((process, after("answers")?, metrics))
 }
 
 impl Node {
@@ -65,18 +71,24 @@ impl Node {
     fn start_with(id: u64, name: &'static str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (process, address, metrics) =
-            spawn(id, name, directory.path(), "127.0.0.1:0", arguments);
+            spawn(id, name, directory.path(), "127.0.0.1:0", arguments).unwrap();
         Self { id, name, process, address, metrics, directory }
     }
 
     fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
     }
 
+    /// Starts the node again on its port, which another process may have for a moment.
     fn restart(&mut self) {
-        let directory = self.directory.path();
-        (self.process, _, self.metrics) = spawn(self.id, self.name, directory, &self.address, &[]);
+        let (directory, begun) = (self.directory.path(), Instant::now());
+        (self.process, _, self.metrics) = loop {
+            if let Some(node) = spawn(self.id, self.name, directory, &self.address, &[]) {
+                break node;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "node {} does not start", self.id);
+        };
     }
 
     fn metrics(&self) -> String {
@@ -176,6 +188,8 @@ fn three_nodes_survive_a_kill_and_a_replacement() {
     nodes[killed].ok(&["remove", &lost]);
     let new = Node::start(4);
     nodes[killed].ok(&["add", "4", &new.address]);
+    // A node is added when it has the log. A linearizable read waits until it is applied.
+    assert_eq!(new.ok(&["get", "names", "ben"]), "Ben Bitdiddle");
     assert_eq!(new.ok(&stale), "Ben Bitdiddle");
     new.ok(&["put", "names", "ada", "Countess of Lovelace"]);
     assert_eq!(nodes[killed].ok(&["get", "names", "ada"]), "Countess of Lovelace");
@@ -258,5 +272,15 @@ fn errors_name_their_remedy() {
     failed(&["--name", "other", "status"], 3, "another cluster");
     failed(&["--node", "10.0.0.1:7400", "status"], 3, "need TLS");
     failed(&["init", "1"], 2, "NUMBER=ADDRESS");
+    failed(&["init", "1=a:1", "1=b:1"], 2, "1=a:1 and 1=b:1");
+    failed(&["init", "1=a:1", "2=a:1"], 2, "1=a:1 and 2=a:1");
+    for address in ["", "a", ":1", "a:", "a:0", "a:65536", "a b:1", "http://a:1", "::1:7400"] {
+        failed(&["init", &format!("1={address}")], 2, "HOST:PORT");
+        failed(&["add", "2", address], 2, "HOST:PORT");
+        failed(&["recover", "--dir", "missing", "2", address], 2, "HOST:PORT");
+    }
+    for address in ["[::1]:7400", "node-1.example:7400"] {
+        failed(&["recover", "--dir", "missing", "2", address], 3, "missing");
+    }
     failed(&["status", "--key", "x"], 2, "--certificate");
 }
