@@ -23,12 +23,13 @@ pub struct ClusterOptions {
     /// less than `max_open` of the database. Default: 8 192.
     pub max_requests: usize,
     /// A follower that lacks more entries than this receives a snapshot. The log keeps at least as
-    /// many. Default: 8 192.
+    /// many. At most 2<sup>40</sup>. Default: 8 192.
     pub kept_entries: u64,
 }
 
 impl ClusterOptions {
     const MAX_REQUESTS: usize = 1 << 20;
+    const MAX_KEPT_ENTRIES: u64 = 1 << 40;
 
     /// Returns the default options of a node.
     ///
@@ -84,6 +85,13 @@ impl ClusterOptions {
                 "max_requests is {}; choose a number from 1 to {}",
                 self.max_requests,
                 Self::MAX_REQUESTS
+            ));
+        }
+        if self.kept_entries > Self::MAX_KEPT_ENTRIES {
+            return Err(format!(
+                "kept_entries is {}; choose a number up to {}",
+                self.kept_entries,
+                Self::MAX_KEPT_ENTRIES
             ));
         }
         let heartbeat = u64::try_from(self.heartbeat.as_millis()).unwrap_or(u64::MAX).max(1);
