@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::memory::MemoryNetwork;
-use crate::message::{Envelope, Request};
+use crate::message::{Envelope, Refusal, Request};
 use crate::options::ClusterOptions;
 use crate::proposer::Outgoing;
 use crate::raft::Entry;
@@ -43,20 +43,34 @@ impl std::ops::Deref for Node {
 }
 
 async fn start(network: &MemoryNetwork, options: ClusterOptions) -> Result<Node> {
+    start_through(network.transport(options.node.to_string()), options).await
+}
+
+async fn start_through(transport: Arc<dyn Transport>, options: ClusterOptions) -> Result<Node> {
     let directory = tempfile::tempdir().unwrap();
     let options_of_database = Options::default().workers(1).socket(false);
     let db = Database::open(directory.path(), options_of_database).unwrap();
-    let transport = network.transport(options.node.to_string());
     let cluster = Cluster::start(db, options.timeout(LIMIT), transport).await?;
     Ok(Node { cluster, _directory: directory })
 }
 
 /// Starts a cluster of this many nodes, whose first one leads.
 async fn cluster(network: &MemoryNetwork, nodes: u64, heartbeat: Duration) -> Vec<Node> {
+    filtered_cluster(network, nodes, heartbeat, |_| true).await
+}
+
+/// Starts a cluster of this many nodes, which send only the requests for which `passes` is true.
+async fn filtered_cluster(
+    network: &MemoryNetwork,
+    nodes: u64,
+    heartbeat: Duration,
+    passes: fn(&Request) -> bool,
+) -> Vec<Node> {
     let (mut running, mut members) = (Vec::new(), BTreeMap::new());
     for node in 1..=nodes {
         let options = ClusterOptions::new("test", node).heartbeat(heartbeat);
-        let node = start(network, options).await.unwrap();
+        let transport = Arc::new(Filter { transport: network.transport(node.to_string()), passes });
+        let node = start_through(transport, options).await.unwrap();
         members.insert(node.status().node, node.status().node.to_string());
         running.push(node);
     }
@@ -177,12 +191,21 @@ fn a_node_that_has_stopped_looks_for_a_leader_after_a_pause() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_number_of_requests_is_checked() {
+async fn limits_of_options_are_checked() {
     let network = MemoryNetwork::default();
     for wrong in [0, (1 << 20) + 1, usize::MAX] {
         let options = ClusterOptions::new("test", 1).max_requests(wrong);
         let refused = start(&network, options).await.map(|node| node.cluster);
         assert!(matches!(refused, Err(Error::Options(_))), "{wrong}: {refused:?}");
+    }
+    for wrong in [(1 << 40) + 1, u64::MAX] {
+        let options = ClusterOptions::new("test", 1).kept_entries(wrong);
+        let refused = start(&network, options).await.map(|node| node.cluster);
+        assert!(matches!(refused, Err(Error::Options(_))), "{wrong}: {refused:?}");
+    }
+    for allowed in [0, 1 << 40] {
+        let options = ClusterOptions::new("test", 1).kept_entries(allowed);
+        start(&network, options).await.unwrap().shutdown().await;
     }
     for allowed in [1, 1 << 20] {
         let options = ClusterOptions::new("test", 1).max_requests(allowed);
@@ -190,31 +213,31 @@ async fn the_number_of_requests_is_checked() {
     }
 }
 
-/// Passes only the empty messages by which a leader confirms its role, and no entries.
-struct Confirmations(Arc<dyn Transport>);
+/// Sends only some requests. The others have no answer.
+struct Filter {
+    transport: Arc<dyn Transport>,
+    passes: fn(&Request) -> bool,
+}
 
-impl Transport for Confirmations {
+impl Transport for Filter {
     fn call(&self, address: &str, message: Bytes, timeout: Duration) -> CallFuture {
         let envelope: Envelope = postcard::from_bytes(&message).unwrap();
-        match envelope.request {
-            Request::Append(append)
-                if append.entries.is_empty() && append.prev_log_id.is_none() =>
-            {
-                self.0.call(address, message, timeout)
-            }
-            _ => {
-                let (address, reason) = (address.to_owned(), "it is blocked".to_owned());
-                Box::pin(async move { Err(CallError { address, reason }) })
-            }
+        if (self.passes)(&envelope.request) {
+            return self.transport.call(address, message, timeout);
         }
+        let (address, reason) = (address.to_owned(), "it is blocked".to_owned());
+        Box::pin(async move {
+            tokio::time::sleep(timeout).await;
+            Err(CallError { address, reason })
+        })
     }
 
     fn serve(&self, service: Arc<Service>) -> Result<()> {
-        self.0.serve(service)
+        self.transport.serve(service)
     }
 
     fn stop(&self) {
-        self.0.stop();
+        self.transport.stop();
     }
 }
 
@@ -241,13 +264,62 @@ async fn a_leader_that_restarts_shows_what_was_committed_before() {
         tx.put(&of, &1, &1).await
     };
     db.run(lose).await.unwrap();
-    let transport = Arc::new(Confirmations(network.transport("1")));
+    // Only the empty messages by which a leader confirms its role, and no entries.
+    let passes = |request: &Request| {
+        matches!(request, Request::Append(append)
+            if append.entries.is_empty() && append.prev_log_id.is_none())
+    };
+    let transport = Arc::new(Filter { transport: network.transport("1"), passes });
     let options = ClusterOptions::new("test", 1).heartbeat(heartbeat);
     let restarted = Cluster::start(db, options.timeout(heartbeat), transport).await.unwrap();
     until(|| restarted.status().leader == Some(1)).await;
     let read = async move |tx: &Transaction| tx.get(&table, &1).await;
     let read = restarted.read(Consistency::Linearizable, read).await;
-    assert!(matches!(read, Err(Error::Timeout(_))), "{read:?}");
+    // A slow machine may not even confirm the role before the deadline.
+    assert!(matches!(read, Err(Error::Timeout(_) | Error::NoQuorum(_))), "{read:?}");
+}
+
+/// The deadline of the transfer is later than that of the write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_wait_for_a_transfer_only_for_a_while() {
+    let network = MemoryNetwork::default();
+    let answers_no_election = |request: &Request| !matches!(request, Request::Elect { .. });
+    let heartbeat = Duration::from_millis(100);
+    let nodes = filtered_cluster(&network, 3, heartbeat, answers_no_election).await;
+    let node = &nodes[0];
+    let table: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    let patient = node.with_timeout(Duration::from_hours(1));
+    for (lacks, target) in [(false, 2), (true, 3)] {
+        if lacks {
+            network.cut(&["3"], &["1", "2"]);
+            for value in 0..100 {
+                put(node, &table, value).await.unwrap();
+            }
+        }
+        // The transfer is polled first, and begins before the write does.
+        tokio::select! {
+            biased;
+            // Also if a slow machine elected another leader.
+            _ = patient.transfer_leadership(target) => {}
+            written = put(node, &table, 1) => assert!(written.is_ok(), "{written:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_wins_no_election_leaves_the_next_leader_alone() {
+    let network = MemoryNetwork::default();
+    let heartbeat = Duration::from_millis(60);
+    let nodes = cluster(&network, 3, heartbeat).await;
+    let passes = |request: &Request| !matches!(request, Request::Vote(_));
+    nodes[2].shutdown().await;
+    let transport = Arc::new(Filter { transport: network.transport("3"), passes });
+    let options = ClusterOptions::new("test", 3).heartbeat(heartbeat).timeout(LIMIT);
+    let restarted = Cluster::start(nodes[2].database().clone(), options, transport).await.unwrap();
+    until(|| restarted.status().leader.is_some()).await;
+    let elections = restarted.inner.leader.become_leader(Duration::from_hours(1));
+    let elected = tokio::time::timeout(LIMIT, elections).await.expect("the elections do not end");
+    assert!(matches!(elected, Err(Refusal::Failed(_))), "{elected:?}");
 }
 
 /// The end of its log was never committed, and is replaced by the entries of another leader.

@@ -32,9 +32,14 @@ async fn the_leadership_moves_while_clients_write() {
         for target in members.iter().cycle().take(members.len() * 2) {
             // Through another node than the target, which may lead or not.
             let through = &cluster.nodes[&(target % nodes + 1)];
-            through.transfer_leadership(*target).await.unwrap();
-            assert_eq!(through.status().leader, Some(*target));
-            assert_eq!(cluster.nodes[target].status().role, Role::Leader);
+            // A slow machine may elect another leader at any time.
+            let moves = async {
+                while cluster.nodes[target].status().role != Role::Leader {
+                    let moved = through.transfer_leadership(*target).await;
+                    assert!(matches!(moved, Ok(()) | Err(Error::Refused(_))), "{moved:?}");
+                }
+            };
+            tokio::time::timeout(LIMIT, moves).await.expect("the target does not lead");
             let before = added.load(Ordering::SeqCst);
             let continues = async {
                 while added.load(Ordering::SeqCst) <= before + nodes {
@@ -55,7 +60,10 @@ async fn the_leadership_moves_while_clients_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_cannot_lead_leaves_a_leader() {
-    let cluster = TestCluster::three(9).await;
+    // So long that the leader stays.
+    let cluster =
+        TestCluster::start(3, 9, |options| options.heartbeat(Duration::from_secs(1))).await;
+    cluster.init(&[1, 2, 3]).await;
     let leader = cluster.leader().await;
     let target = leader % 3 + 1;
     let node = &cluster.nodes[&leader];
