@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::memory::MemoryNetwork;
-use crate::message::{Envelope, Refusal, Request};
+use crate::message::{Envelope, Request};
 use crate::options::ClusterOptions;
 use crate::proposer::Outgoing;
 use crate::raft::Entry;
@@ -304,22 +304,6 @@ async fn writes_wait_for_a_transfer_only_for_a_while() {
             written = put(node, &table, 1) => assert!(written.is_ok(), "{written:?}"),
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_wins_no_election_leaves_the_next_leader_alone() {
-    let network = MemoryNetwork::default();
-    let heartbeat = Duration::from_millis(60);
-    let nodes = cluster(&network, 3, heartbeat).await;
-    let passes = |request: &Request| !matches!(request, Request::Vote(_));
-    nodes[2].shutdown().await;
-    let transport = Arc::new(Filter { transport: network.transport("3"), passes });
-    let options = ClusterOptions::new("test", 3).heartbeat(heartbeat).timeout(LIMIT);
-    let restarted = Cluster::start(nodes[2].database().clone(), options, transport).await.unwrap();
-    until(|| restarted.status().leader.is_some()).await;
-    let elections = restarted.inner.leader.become_leader(Duration::from_hours(1));
-    let elected = tokio::time::timeout(LIMIT, elections).await.expect("the elections do not end");
-    assert!(matches!(elected, Err(Refusal::Failed(_))), "{elected:?}");
 }
 
 /// The end of its log was never committed, and is replaced by the entries of another leader.
