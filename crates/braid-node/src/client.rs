@@ -1,8 +1,10 @@
 //! `braid cluster`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use braid_cluster::{Client, ClientError, Cluster, GrpcTransport, Status, Transport};
@@ -14,6 +16,9 @@ use crate::{NOT_FOUND, security, status_table};
 
 /// Address of a node on this machine.
 const DEFAULT_NODE: &str = "127.0.0.1:7400";
+
+/// Pause before a node is asked again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Sends one request to a cluster.
 pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCode> {
@@ -29,7 +34,9 @@ pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCod
     };
     let client = connect(address);
     match action {
-        Action::Init { members } => client.init(distinct(members)).await?,
+        Action::Init { members } => {
+            init(connect, address, distinct(members), server.timeout).await?;
+        }
         Action::Add { number, address } => client.add(*number, address).await?,
         Action::Remove { number } => client.remove(*number).await?,
         Action::Transfer { number } => client.transfer(*number).await?,
@@ -57,6 +64,38 @@ pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCod
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes nodes a cluster, and waits until each knows its leader, so that it serves the next command.
+/// The nodes may still start.
+async fn init(
+    connect: impl Fn(&str) -> Client,
+    address: &str,
+    members: BTreeMap<u64, String>,
+    timeout: Duration,
+) -> Result<()> {
+    let deadline = Instant::now() + timeout;
+    while let Err(error) = connect(address).init(members.clone()).await {
+        let may_start = matches!(error, ClientError::NoAnswer(_)) && Instant::now() < deadline;
+        if !may_start {
+            return Err(error.into());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    for (node, address) in &members {
+        let is_member =
+            async || connect(address).status().await.is_ok_and(|it| it.leader.is_some());
+        while !is_member().await {
+            if Instant::now() >= deadline {
+                eprintln!(
+                    "braid: the cluster is made; node {node} at {address} does not answer yet"
+                );
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(())
 }
 
 /// Asks the leader for its status, which has the positions of all nodes.
