@@ -66,13 +66,18 @@
 //!
 //! | task | page |
 //! |---|---|
-//! | write transactions | [closures](guide::closures), [errors](guide::errors), [results and conditional writes](guide::results) |
-//! | choose types | [keys](guide::keys), [values whose types change](guide::changing_types) |
+//! | write transactions | [closures](guide::closures), [errors](guide::errors), [results and conditional writes](guide::results), [savepoints](guide::savepoints) |
+//! | choose types and find records | [keys](guide::keys), [values whose types change](guide::changing_types), [indexes](guide::indexes) |
 //! | call Braid from async code | [executors, cancellation, deadlines](guide::executors), [transactions that span requests](guide::sessions) |
-//! | read much | [snapshots](guide::snapshots), [reading the database of another process](guide::read_only) |
+//! | call Braid from other code | [synchronous programs](guide::synchronous) |
+//! | read much | [snapshots](guide::snapshots), [reading in place](guide::reading_in_place), [reading the database of another process](guide::read_only) |
 //! | follow or expire records | [change feeds](guide::change_feed), [expiry](guide::expiry) |
 //! | load or change many records | [bulk operations](guide::bulk) |
-//! | run a service | [operation: monitoring, backups, shutdown](guide::operation) |
+//! | run a service | [operation: monitoring, shutdown](guide::operation), [backups](guide::backup), [tuning](guide::tuning), [tests](guide::testing) |
+//! | leave another store | [redb, fjall, RocksDB, LMDB, SQLite](guide::moving) |
+//!
+//! Examples with `.await` run in an async function that returns a `Result`. Some need the crates
+//! `tempfile` and `pollster`.
 
 // Shared test code names the crate `braiddb`, in unit tests and in integration tests.
 #[cfg(all(test, not(loom)))]
