@@ -90,16 +90,17 @@ pub struct Command {
     soak: Option<u64>,
     /// Overwrite records for this many seconds with each of several loads instead of kills, and
     /// report the disk space of the database.
-    #[arg(long, value_name = "SECONDS",
+    #[arg(long, value_name = "SECONDS", group = "named_loads",
           conflicts_with_all = ["during", "disk", "flips", "tpcc", "paged", "soak"],
           value_parser = within::<u64>(1..=MAX_TIMES))]
     overwrites: Option<u64>,
-    /// Run only the loads of overwrites whose names contain this text, such as `paged, relaxed`.
-    #[arg(long, value_name = "TEXT", requires = "overwrites", default_value = "")]
+    /// Run only the overwrites or cycles whose names contain this text, such as `paged, relaxed` or
+    /// `disk of 96`.
+    #[arg(long, value_name = "TEXT", requires = "named_loads", default_value = "")]
     load: String,
     /// Fill disks of 96 to 512 MiB, kill the process, and empty its database, this number of times
     /// each, with both kinds of tables; needs root and ext4.
-    #[arg(long, value_name = "COUNT",
+    #[arg(long, value_name = "COUNT", group = "named_loads",
           conflicts_with_all = ["during", "disk", "flips", "tpcc", "soak", "overwrites"],
           value_parser = within::<u64>(1..=MAX_TIMES))]
     cycles: Option<u64>,
