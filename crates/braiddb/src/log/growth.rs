@@ -16,11 +16,17 @@ use std::sync::Arc;
 
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
-use crate::io::{AlignedBuffer, File};
+use crate::io::{AlignedBuffer, File, SECTOR_BYTES};
 use crate::sync::atomic::Ordering;
 
 /// Bytes of log in a new first segment's file.
 pub(super) const INITIAL_FILE_BYTES: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 256 << 10 };
+
+/// Returns the disk space for `bytes` of a file in the smallest parts that a fragmented disk has. The
+/// file system needs some for its list of the parts, and for the name.
+fn with_metadata(bytes: u64) -> u64 {
+    bytes + bytes / 128 + 2 * SECTOR_BYTES as u64
+}
 
 impl Segments {
     /// Returns the end of the last file.
@@ -62,12 +68,17 @@ impl Segments {
         self.identity.segment_header(self.start(0), end.0)
     }
 
-    /// Returns the disk space of the next extension in bytes.
+    /// Returns the disk space of the next extension in bytes, metadata of the file system included.
     pub(super) fn next_bytes(&self) -> u64 {
         match self.missing_bytes() {
-            0 => self.file_bytes(),
-            _ => self.longer().0 - self.end().0,
+            0 => self.file_space(),
+            _ => with_metadata(self.longer().0 - self.end().0),
         }
+    }
+
+    /// Returns the disk space of a segment's file in bytes, metadata of the file system included.
+    pub(super) fn file_space(&self) -> u64 {
+        with_metadata(self.file_bytes())
     }
 
     /// Extends the first file, which is not a whole segment. The extension is not durable yet.

@@ -43,7 +43,7 @@ impl Segments {
     /// Returns the bytes to reserve for copies.
     fn bytes_for_copies(&self) -> u64 {
         let segments = if self.count() < MIN_SEGMENTS { 0 } else { self.segments_for_copies() };
-        segments * self.file_bytes()
+        segments * self.file_space()
     }
 
     /// Returns the bytes to reserve for the deletions whose log a checkpoint cannot free: with few
@@ -279,7 +279,7 @@ impl Segments {
         // The last file is completed first.
         let missing = self.missing_bytes();
         let more = free.checked_sub(missing).map_or(0, |free| {
-            let segments = free / self.file_bytes() + self.spares.count() as u64;
+            let segments = free / self.file_space() + self.spares.count() as u64;
             segments.saturating_mul(self.segment_bytes()).saturating_add(missing)
         });
         let end = self.extent.end().0.saturating_add(more);

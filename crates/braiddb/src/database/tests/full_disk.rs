@@ -56,8 +56,13 @@ pub(super) fn disk_of(limit: &Limit, sectors: u64) -> SimulatedDisk {
     let watched = disk.clone();
     let state = move || format!("{:?}, {:?}", watched.counts(), watched.files());
     limit.on_timeout("disk", state);
-    disk.set_faults(Faults { capacity: sectors, max_delay: 3, ..Faults::default() });
+    disk.set_faults(small(sectors));
     disk
+}
+
+/// Returns the faults of a disk of this size, whose file system needs space for metadata.
+pub(super) fn small(sectors: u64) -> Faults {
+    Faults { capacity: sectors, metadata: 1, max_delay: 3, ..Faults::default() }
 }
 
 pub(super) fn value(key: u64, version: u64) -> Vec<u8> {
@@ -271,7 +276,7 @@ fn a_crash_while_a_full_disk_with_a_paged_table_is_compacted_loses_nothing() {
         let crashes = std::mem::take(&mut *crashes.lock());
         assert!(crashes.len() > 10, "{}", crashes.len());
         for (number, disk) in crashes.into_iter().enumerate() {
-            disk.set_faults(Faults { capacity: SECTORS, max_delay: 3, ..Faults::default() });
+            disk.set_faults(small(SECTORS));
             let mut model = model.clone();
             let (db, table) = open_kind(&disk, number as u64, paged);
             check(&db, &table, &model);

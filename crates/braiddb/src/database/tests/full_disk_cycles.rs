@@ -9,10 +9,10 @@ use pollster::block_on;
 
 use super::super::{Database, Error, Options, TableOptions, Tuning};
 use super::full_disk::{
-    BATCH, LIMIT, Records, SEGMENT_BYTES, compact, delete, disk_of, put, value,
+    BATCH, LIMIT, Records, SEGMENT_BYTES, compact, delete, disk_of, put, small, value,
 };
 use crate::common::{Watched, with_limit};
-use crate::io::{Faults, SimulatedDisk};
+use crate::io::SimulatedDisk;
 use crate::sync::Mutex;
 
 /// Frames while the disk is filled, and the least for which a database opens afterwards.
@@ -159,7 +159,7 @@ fn cycles(sectors: u64, kind: TableOptions, number: u64, seed: u64) -> Vec<usize
             fitted.push(model.len());
             let mut unknown = BTreeSet::new();
             disk = kill_at_work((db, table), &disk, &mut model, &mut unknown, &mut random);
-            disk.set_faults(Faults { capacity: sectors, max_delay: 3, ..Faults::default() });
+            disk.set_faults(small(sectors));
             let zones_before = zones(&disk);
             for _ in 0..3 {
                 let (db, _) = open(&disk, cycle, MIN_FRAMES, kind).unwrap();

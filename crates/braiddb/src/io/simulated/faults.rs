@@ -13,6 +13,9 @@ pub struct Faults {
     pub max_delay: u32,
     /// Number of sectors of the disk; 0 for no bound.
     pub capacity: u64,
+    /// Number of free sectors that an allocation needs in addition: file systems write where the
+    /// parts of a file are.
+    pub metadata: u64,
     /// The one write that fails, counted from 1 by [`FaultCounts::writes`]; 0 for none. A synced
     /// write fails in its sync, so some of its sectors may be written.
     pub failing_write: u64,

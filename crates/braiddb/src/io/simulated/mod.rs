@@ -255,9 +255,19 @@ impl SimulatedDiskState {
 
     /// Returns an error if the disk has no space for a part of a file.
     fn room(&mut self, file: usize, part: Range<u64>) -> std::io::Result<()> {
+        self.room_with(file, part, 0)
+    }
+
+    /// Returns an error if the disk has no space for all of a file and the file system's metadata.
+    fn room_to_allocate(&mut self, file: usize, bytes: u64) -> std::io::Result<()> {
+        self.room_with(file, 0..bytes, self.faults.metadata)
+    }
+
+    fn room_with(&mut self, file: usize, part: Range<u64>, extra: u64) -> std::io::Result<()> {
         let more = self.nodes.missing(file, part);
         let Faults { capacity, full_for, .. } = &mut self.faults;
-        let is_full = *full_for > 0 || *capacity != 0 && self.nodes.used() + more > *capacity;
+        let needed = self.nodes.used() + more + extra;
+        let is_full = *full_for > 0 || *capacity != 0 && needed > *capacity;
         if more > 0 && is_full {
             *full_for = full_for.saturating_sub(1);
             self.counts.full += 1;
@@ -373,7 +383,7 @@ impl SimulatedFile for DiskHandle {
 
     fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         self.perform(|state| {
-            state.room(self.file(), 0..bytes)?;
+            state.room_to_allocate(self.file(), bytes)?;
             state.nodes.allocate(self.file(), bytes);
             Ok(())
         })

@@ -124,6 +124,7 @@ fn every_fault_strikes() {
             short_transfers: 4,
             max_delay: 9,
             capacity: 60,
+            metadata: 0,
             failing_write: 3,
             full_for: 3,
         });
