@@ -1,14 +1,14 @@
 //! Point operations of a transaction: the part that ends without waiting, and the part that may
 //! wait.
 
-use super::encode::{encode, encode_for};
+use super::encode::{check_key, encode, encode_for};
 use super::error::Result;
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::record::{MemoryRecords, Records};
 use crate::sched::{ImmediateOperation, engine_call, engine_code, immediate_or};
 use crate::transaction::{ActiveTransaction, ReadNow, WriteIntent};
-use crate::types::{TableKey, Value};
+use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A read, before its first poll. Its arguments, like those of a write, keep their own lifetimes.
 #[derive(Clone, Copy)]
@@ -30,11 +30,13 @@ where
         };
         // Checked before the key is encoded, which happens again if the read has to wait.
         let plain = engine_call(|| transaction.core.may_read_now(records))?;
-        let key = match encode_for(records, key) {
-            Ok(key) => key,
-            Err(error) => return Some(Err(error)),
-        };
-        match engine_call(|| transaction.core.get_now(plain, &key)) {
+        // Encoded in place: a buffer that a function returns is copied.
+        let mut encoded = KeyBuffer::new();
+        key.encode_key(&mut encoded);
+        if let Err(error) = check_key(records, &encoded) {
+            return Some(Err(error));
+        }
+        match engine_call(|| transaction.core.get_now(plain, &encoded)) {
             ReadNow::Found(found) => match found.decode::<V>() {
                 Ok(value) => Some(Ok(Some(value))),
                 Err(error) => Some(Err(error.into())),
@@ -104,19 +106,16 @@ where
 
     #[inline(always)]
     fn now(self) -> Option<Self::Output> {
+        // Errors are left to the part that may wait, so that no result with an error is moved here.
+        // The check comes before the encoding, as for a read.
         let (transaction, table, key, value) = self.1;
-        let records = match transaction.records(table) {
-            Ok(records) => records,
-            Err(error) => return Some(Err(error)),
-        };
-        // Checked before the key and the value are encoded, as for a read.
+        let records = transaction.records(table).ok()?;
         let plain = engine_call(|| transaction.core.may_write_now(records))?;
-        let value = match V::encode(value) {
-            Ok(value) => value,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let key = encode(key);
-        engine_call(|| W::now(&transaction.core, plain, &key, &value)).map(|_| Ok(()))
+        let value = V::encode(value).ok()?;
+        // Encoded in place, as for a read.
+        let mut encoded = KeyBuffer::new();
+        key.encode_key(&mut encoded);
+        engine_call(|| W::now(&transaction.core, plain, &encoded, &value)).map(|_| Ok(()))
     }
 }
 

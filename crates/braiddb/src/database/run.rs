@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use super::blocking::{block_on, refuse_on_worker};
@@ -251,7 +252,8 @@ impl TransactionBuilder {
                         let result = {
                             // Dropped before the caller receives the result.
                             let body = body;
-                            attempts(options, &runtime, Closure(&*body)).await
+                            let worker = WorkerTransactions::current();
+                            attempts(options, &worker, &runtime, Closure(&*body)).await
                         };
                         span.end(&result);
                         result
@@ -324,9 +326,11 @@ impl TransactionBuilder {
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome = attempts(TransactionOptions::DEFAULT, &CallerRuntime::NONE, Closure(&body))
-        .await
-        .map_err(|failure| failure.into_error())?;
+    let worker = WorkerTransactions::current();
+    let outcome =
+        attempts(TransactionOptions::DEFAULT, &worker, &CallerRuntime::NONE, Closure(&body))
+            .await
+            .map_err(|failure| failure.into_error())?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -334,9 +338,11 @@ pub(super) async fn commit_on_worker<T>(
 pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome = attempts(TransactionOptions::READ_ONLY, &CallerRuntime::NONE, Closure(&body))
-        .await
-        .map_err(|failure| failure.into_error())?;
+    let worker = WorkerTransactions::current();
+    let outcome =
+        attempts(TransactionOptions::READ_ONLY, &worker, &CallerRuntime::NONE, Closure(&body))
+            .await
+            .map_err(|failure| failure.into_error())?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -366,19 +372,18 @@ impl<T, E, F: AsyncFn(&Transaction) -> Result<T, E>> Body<T, E> for Closure<'_, 
 /// A failure is boxed, because results move several times and errors are larger than most values.
 pub(super) async fn attempts<T, E>(
     options: TransactionOptions,
+    worker: &Rc<WorkerTransactions>,
     runtime: &CallerRuntime,
     body: impl Body<T, E>,
 ) -> Result<Outcome<T>, Box<TransactionFailure<E>>> {
-    let worker = WorkerTransactions::current();
     let mode = options.mode(worker.engine().isolation);
     let Ok(mut begun) = worker.begin_as(mode) else {
         sched::hold_after_failure().await;
         return Err(Box::new(TransactionFailure::Engine(Error::Overloaded)));
     };
-    let (mut attempt, mut depends_on, mut retries) = (1, Lsn::ZERO, Retries::new(&worker));
+    let (mut attempt, mut retries) = (1, Retries::new(worker));
+    let mut depends_on;
     let (failed, core) = loop {
-        begun.note_lsn(depends_on);
-        retries.exempt(&begun);
         if attempt == options.max_attempts {
             begun.name_conflicts();
         }
@@ -436,13 +441,14 @@ pub(super) async fn attempts<T, E>(
         if attempt >= options.max_attempts || retries.is_futile(&cause) {
             break (TransactionFailure::Engine(cause.into_error(attempt)), None);
         }
-        let next = NextAttempt::keep(&worker);
+        let next = NextAttempt::keep(worker);
         sched::count_failed_attempt();
         retries.wait_before_retry(cause, attempt).await;
         attempt += 1;
-        begun = next.begin(mode);
+        begun = next.begin(mode, depends_on);
+        retries.exempt(&begun);
     };
-    Err(fail(&worker, core, depends_on, failed).await)
+    Err(fail(worker, core, depends_on, failed).await)
 }
 
 /// Where a transaction ended.

@@ -21,6 +21,7 @@ use crate::sched::{
     self, BlockingProbe, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain,
 };
 use crate::sync::OnceLock;
+use crate::transaction::WorkerTransactions;
 
 /// A running source. [`Database::run_source`] returns it.
 ///
@@ -109,6 +110,7 @@ impl SourceRun {
 /// State that the transactions of one source share on their worker.
 struct Procedure<F, R> {
     options: TransactionOptions,
+    worker: Rc<WorkerTransactions>,
     runtime: CallerRuntime,
     body: Contained<F>,
     reply: Contained<R>,
@@ -308,8 +310,9 @@ impl TransactionBuilder {
         let (first, engine_failure) = (first_error.clone(), failure.clone());
         let source = move || {
             let (first_error, failure) = (first, engine_failure);
+            let worker = WorkerTransactions::current();
             let procedure =
-                Rc::new(Procedure { options, body, reply, runtime, first_error, failure });
+                Rc::new(Procedure { options, worker, body, reply, runtime, first_error, failure });
             let mut inputs = match contain(|| inputs.into_inner().into_iter()) {
                 Ok(inputs) => Some(Contained::new(inputs)),
                 Err(panic) => {
@@ -331,10 +334,10 @@ impl TransactionBuilder {
             };
             sched::FromFn(draw, |drawn: UntilRecorded<DrawnInput<_, _, F, R>>| async move {
                 let result = {
-                    let Procedure { options, runtime, body, .. } = &*drawn.procedure;
+                    let Procedure { options, worker, runtime, body, .. } = &*drawn.procedure;
                     let body = ClosureWithInput(&**body, drawn.input());
                     let span = TransactionSpan::begin(*options).enter();
-                    let result = attempts(*options, runtime, body).await;
+                    let result = attempts(*options, worker, runtime, body).await;
                     span.end(&result);
                     result
                 };

@@ -65,12 +65,12 @@ const SKIP: u8 = 3;
 const MOVED: u8 = 4;
 
 impl BlockHeader {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(
         lsn: Lsn,
         bytes: usize,
         durable: Lsn,
-        record_count: usize,
+        (record_count, records_sum): (usize, u32),
         kind: BlockKind,
     ) -> Self {
         assert!(durable <= lsn, "a block being filled is not durable");
@@ -81,7 +81,7 @@ impl BlockHeader {
             BlockKind::Skip => (SKIP, Lsn::ZERO),
             BlockKind::Moved => (MOVED, Lsn::ZERO),
         };
-        Self {
+        let mut header = Self {
             lsn: lsn.0.into(),
             first_part: first_part.0.into(),
             length: u32::try_from(bytes).expect("no block is that large").into(),
@@ -90,7 +90,9 @@ impl BlockHeader {
             record_count: u16::try_from(record_count).expect("bounded by the block's size").into(),
             kind,
             reserved: 0,
-        }
+        };
+        header.checksum = header.checksum_unset(records_sum).into();
+        header
     }
 
     /// Returns the header at the start of `bytes`, if it may be that of a block at `lsn`. Does not
@@ -124,19 +126,19 @@ impl BlockHeader {
         Lsn(self.lsn.get() - u64::from(self.durable_distance.get()))
     }
 
-    /// Returns the checksum of the block with this header, from the checksum of its records'
-    /// headers.
+    /// Returns the checksum of the block with this header, whose own checksum is zero, from the
+    /// checksum of its records' headers.
     #[inline]
-    pub(crate) fn checksum_after(&self, records_sum: u32) -> u32 {
-        let header = Self { checksum: 0.into(), ..*self };
-        checksum::append(records_sum, header.as_array::<HEADER_BYTES>(), [])
+    fn checksum_unset(&self, records_sum: u32) -> u32 {
+        checksum::append(records_sum, self.as_array::<HEADER_BYTES>(), [])
     }
 
     /// Returns whether all checksums match; `block` is the whole block.
     pub(crate) fn verifies(&self, block: &[u8]) -> bool {
         let body = if self.kind == SKIP { &[][..] } else { &block[HEADER_BYTES..self.bytes()] };
         let records_sum = sum_records(body, self.record_count.get().into());
-        records_sum.is_some_and(|sum| self.checksum_after(sum) == self.checksum.get())
+        let header = Self { checksum: 0.into(), ..*self };
+        records_sum.is_some_and(|sum| header.checksum_unset(sum) == self.checksum.get())
     }
 }
 

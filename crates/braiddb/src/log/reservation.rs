@@ -121,15 +121,19 @@ impl<'l> Reservation<'l> {
         drop(self);
     }
 
+    #[inline(never)]
+    fn skip(&mut self) {
+        self.finish(BlockKind::Skip);
+    }
+
+    #[inline(always)]
     fn finish(&mut self, kind: BlockKind) {
         assert!(self.filled != 0, "finished once");
         let skip = kind == BlockKind::Skip;
         assert!(skip || self.filled == self.bytes, "as many records as were reserved for");
-        let records = if skip { 0 } else { self.records };
+        let records = if skip { (0, 0) } else { (self.records, self.records_sum) };
         let durable = self.space.released();
-        let mut header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
-        let records_sum = if skip { 0 } else { self.records_sum };
-        header.checksum = header.checksum_after(records_sum).into();
+        let header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
         // SAFETY: within the reserved bytes, which only this reservation accesses.
         unsafe { self.ring.copy_in(self.lsn, header.as_bytes()) };
         self.filled = 0;
@@ -140,7 +144,7 @@ impl<'l> Reservation<'l> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.filled != 0 {
-            self.finish(BlockKind::Skip);
+            self.skip();
         }
     }
 }

@@ -81,7 +81,7 @@ impl Ring {
         let offset = self.offset(lsn);
         if parts.iter().map(|part| part.len()).sum::<usize>() > self.bytes - offset {
             // SAFETY: the caller has exclusive access to the bytes, as it promised.
-            return unsafe { self.copy_each(lsn, &parts) };
+            return unsafe { self.copy_each(lsn, parts) };
         }
         // SAFETY: within the mapping, by the mask.
         let mut to = unsafe { self.pointer.as_ptr().add(offset) };
@@ -103,7 +103,7 @@ impl Ring {
     /// As for `copy_in`.
     #[cold]
     #[inline(never)]
-    unsafe fn copy_each(&self, mut lsn: u64, parts: &[&[u8]]) {
+    unsafe fn copy_each<const N: usize>(&self, mut lsn: u64, parts: [&[u8]; N]) {
         for part in parts {
             // SAFETY: the caller has exclusive access to the bytes, as it promised.
             unsafe { self.copy_in(lsn, part) };

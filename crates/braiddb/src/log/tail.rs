@@ -120,8 +120,7 @@ pub(super) fn close(segments: &Segments, tail: LogTail) -> Result<Lsn, LogError>
         let mut sectors = AlignedBuffer::zeroed((next.0 - from.0) as usize);
         segments.read(from, &mut sectors)?;
         let bytes = (next.0 - end.0) as usize;
-        let mut header = BlockHeader::new(end, bytes, from, 0, BlockKind::Skip);
-        header.checksum = header.checksum_after(0).into();
+        let header = BlockHeader::new(end, bytes, from, (0, 0), BlockKind::Skip);
         let start = (end.0 - from.0) as usize;
         sectors[start..].fill(0);
         sectors[start..start + HEADER_BYTES].copy_from_slice(header.as_bytes());

@@ -120,13 +120,13 @@ impl Shared {
             self.status.aborted(name);
             return End::Conflict;
         };
-        self.status.committing(name);
+        let committing = self.status.committing(name);
         // SeqCst, like the log's.
         let lsn = Lsn(self.tail.fetch_add(BLOCK_BYTES, Ordering::SeqCst));
-        self.status.drew(name, lsn);
+        committing.drew(lsn);
         let end = self.certify(view, read, lsn, operation);
         if let End::Committed(_) = end {
-            self.status.committed(name);
+            committing.committed();
             // SAFETY: nothing is freed while a model's threads run.
             unsafe { new.get() }.set_stamp(Stamp::committed(lsn));
         } else {

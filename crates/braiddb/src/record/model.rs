@@ -65,10 +65,10 @@ impl Shared {
             version.set_stamp(Stamp::ABORTED);
             return None;
         }
-        self.status.committing(name);
+        let committing = self.status.committing(name);
         let lsn = Lsn(self.tail.fetch_add(BLOCK_BYTES, Ordering::AcqRel));
-        self.status.drew(name, lsn);
-        self.status.committed(name);
+        committing.drew(lsn);
+        committing.committed();
         version.set_stamp(Stamp::committed(lsn));
         // The context is reused by its next transaction: earlier names are outdated now.
         let next = self.status.begin(0, 0);

@@ -191,7 +191,7 @@ fn an_attempt_that_follows_another_is_not_refused() {
         drop(active.pop());
         let next = NextAttempt::keep(&bench.worker);
         assert!(bench.worker.begin().is_err(), "the last one is kept");
-        active.push(next.begin(TransactionMode::Snapshot));
+        active.push(next.begin(TransactionMode::Snapshot, Lsn::ZERO));
         drop(active.pop());
         drop(NextAttempt::keep(&bench.worker));
         assert!(bench.worker.begin().is_ok(), "an unused one is released");

@@ -45,7 +45,7 @@ pub(crate) fn append_detected<const H: usize, const N: usize>(
         let are_short = parts.iter().all(|part| part.len() <= MAX_SHORT_BYTES);
         // SAFETY: the processor has this feature.
         return unsafe {
-            if are_short { append_short(sum, head, parts) } else { append_long(sum, head, &parts) }
+            if are_short { append_short(sum, head, parts) } else { append_long(sum, head, parts) }
         };
     }
     parts.into_iter().fold(crc32c::crc32c_append(sum, head), crc32c::crc32c_append)
@@ -65,8 +65,8 @@ fn append_short<const H: usize, const N: usize>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
 #[inline(never)]
-fn append_long(sum: u32, head: &[u8], parts: &[&[u8]]) -> u32 {
-    parts.iter().fold(!append_part(!sum, head), |sum, part| match part.len() {
+fn append_long<const N: usize>(sum: u32, head: &[u8], parts: [&[u8]; N]) -> u32 {
+    parts.into_iter().fold(!append_part(!sum, head), |sum, part| match part.len() {
         0..=MAX_SHORT_BYTES => !append_part(!sum, part),
         _ => crc32c::crc32c_append(sum, part),
     })

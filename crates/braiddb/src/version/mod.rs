@@ -17,5 +17,5 @@ pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Link, Version, VersionRef};
 pub(crate) use readers::{BeginStamps, Readers};
 pub(crate) use stamp::{Stamp, TransactionName};
-pub(crate) use status::{StatusTable, TransactionStatus, Visibility};
+pub(crate) use status::{CommittingContext, StatusTable, TransactionStatus, Visibility};
 pub(crate) use view::{Undecided, Verdict, View};

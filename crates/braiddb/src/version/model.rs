@@ -23,13 +23,13 @@ fn model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn() {
         let worker = {
             let status = status.clone();
             thread::spawn(move || {
-                status.committing(first);
-                status.drew(first, Lsn(8));
-                status.committed(first);
+                let committing = status.committing(first);
+                committing.drew(Lsn(8));
+                committing.committed();
                 let second = status.begin(0, 0);
-                status.committing(second);
-                status.drew(second, Lsn(16));
-                status.committed(second);
+                let committing = status.committing(second);
+                committing.drew(Lsn(16));
+                committing.committed();
                 second
             })
         };

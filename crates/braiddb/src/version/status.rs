@@ -79,9 +79,9 @@ struct ContextState {
 }
 
 impl ContextState {
-    /// Sets the phase of the transaction `name`, which is in one of the phases `from`.
+    /// Sets the phase of the transaction `name`, which is in the phase `from`, or already in `or`.
     #[inline(always)]
-    fn set(&self, name: TransactionName, from: &[ContextPhase], to: ContextPhase) {
+    fn set(&self, name: TransactionName, from: ContextPhase, or: ContextPhase, to: ContextPhase) {
         let word = |phase| name.sequence() << PHASE_BITS | phase as u64;
         // Relaxed: only this worker writes the word. Omitted in models: loom treats a load right
         // before a store as the only access that the store depends on, and tries no other order of
@@ -89,9 +89,9 @@ impl ContextState {
         #[cfg(not(loom))]
         {
             let now = self.state.load(Ordering::Relaxed);
-            assert!(from.iter().any(|&from| now == word(from)), "{from:?} comes before {to:?}");
+            assert!(now == word(from) || now == word(or), "phases follow their order");
         }
-        _ = from;
+        _ = (from, or);
         // Release pairs with the Acquire in `outcome`: a thread that sees the phase sees everything
         // before it.
         self.state.store(word(to), Ordering::Release);
@@ -161,33 +161,20 @@ impl StatusTable {
     /// Must be called before the commit LSN is drawn; the caller must not suspend until `committed`
     /// or `aborted`.
     #[inline]
-    pub(crate) fn committing(&self, name: TransactionName) {
+    pub(crate) fn committing(&self, name: TransactionName) -> CommittingContext<'_> {
         let context = self.context(name);
         // Here and not earlier: until `begin` the LSN belongs to the last transaction. Release
         // pairs with the Acquire in `outcome`: a thread that sees no LSN sees the new sequence too.
         context.commit.store(NOT_DRAWN, Ordering::Release);
-        context.set(name, &[ContextPhase::Active], ContextPhase::Committing);
-    }
-
-    /// Publishes the commit LSN of a transaction that may still abort.
-    #[inline]
-    pub(crate) fn drew(&self, name: TransactionName, lsn: Lsn) {
-        // Release pairs with the Acquire in `outcome`.
-        self.context(name).commit.store(lsn.0, Ordering::Release);
-    }
-
-    /// The point of commit: from here on the transaction's versions are visible.
-    /// Its LSN was published by `drew`.
-    #[inline]
-    pub(crate) fn committed(&self, name: TransactionName) {
-        self.context(name).set(name, &[ContextPhase::Committing], ContextPhase::Committed);
+        context.set(name, ContextPhase::Active, ContextPhase::Active, ContextPhase::Committing);
+        CommittingContext { context, name }
     }
 
     /// Sets the final state of a transaction that will never commit.
     #[inline]
     pub(crate) fn aborted(&self, name: TransactionName) {
-        let from = [ContextPhase::Active, ContextPhase::Committing];
-        self.context(name).set(name, &from, ContextPhase::Aborted);
+        let (active, committing) = (ContextPhase::Active, ContextPhase::Committing);
+        self.context(name).set(name, active, committing, ContextPhase::Aborted);
     }
 
     /// The state of the transaction `name`.
@@ -279,6 +266,30 @@ impl StatusTable {
                 TransactionStatus::Stale => stamp = reload(),
             }
         }
+    }
+}
+
+/// The context of a transaction that commits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommittingContext<'t> {
+    context: &'t ContextState,
+    name: TransactionName,
+}
+
+impl CommittingContext<'_> {
+    /// Publishes the commit LSN of the transaction, which may still abort.
+    #[inline]
+    pub(crate) fn drew(self, lsn: Lsn) {
+        // Release pairs with the Acquire in `outcome`.
+        self.context.commit.store(lsn.0, Ordering::Release);
+    }
+
+    /// The point of commit: from here on the transaction's versions are visible.
+    /// Its LSN was published by `drew`.
+    #[inline]
+    pub(crate) fn committed(self) {
+        let committing = ContextPhase::Committing;
+        self.context.set(self.name, committing, committing, ContextPhase::Committed);
     }
 }
 

@@ -125,11 +125,11 @@ mod tests {
         let view = unsafe { View::new(Lsn(100), me, &status) };
         let verdict = || view.verdict(|| Stamp::in_flight(other), Lsn::MAX);
         assert_eq!(verdict(), Verdict::After, "it will draw a later one");
-        status.committing(other);
+        let committing = status.committing(other);
         assert_eq!(verdict(), Verdict::Untold);
-        status.drew(other, Lsn(50));
+        committing.drew(Lsn(50));
         assert_eq!(verdict(), Verdict::Between, "published before it is decided");
-        status.committed(other);
+        committing.committed();
         assert_eq!(verdict(), Verdict::Before);
     }
 }

@@ -72,11 +72,11 @@ impl Bench {
     }
 
     fn commit_lsn(&mut self, name: TransactionName) -> Lsn {
-        self.status.committing(name);
+        let committing = self.status.committing(name);
         let lsn = self.tail;
         self.tail = Lsn(lsn.0 + 8);
-        self.status.drew(name, lsn);
-        self.status.committed(name);
+        committing.drew(lsn);
+        committing.committed();
         lsn
     }
 

@@ -44,9 +44,9 @@ impl Record {
         let name = page.status.begin(0, 0);
         let view = page.view(page.tail(), name);
         let due = page.write(KEY, Some(10), view, false).unwrap().unwrap();
-        page.status.committing(name);
-        page.status.drew(name, Lsn(8));
-        page.status.committed(name);
+        let committing = page.status.committing(name);
+        committing.drew(Lsn(8));
+        committing.committed();
         // SAFETY: collected by the model, once.
         unsafe { due.get() }.set_stamp(Stamp::committed(Lsn(8)));
         (Self { page, due }, me)
@@ -244,9 +244,9 @@ fn model_of_pages_collectors_beside_pruning() {
         let (record, me) = Record::new(|page| page.domain.participate(), 3);
         let page = &record.page;
         let (name, change) = record.written(11);
-        page.status.committing(name);
-        page.status.drew(name, Lsn(12));
-        page.status.committed(name);
+        let committing = page.status.committing(name);
+        committing.drew(Lsn(12));
+        committing.committed();
         // SAFETY: collected below.
         unsafe { change.get() }.set_stamp(Stamp::committed(Lsn(12)));
         let (collector, reader) = (collector(page, record.due), reader(page, 2, Lsn(100)));

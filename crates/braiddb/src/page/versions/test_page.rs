@@ -202,10 +202,10 @@ impl TestPage {
 
     /// Commits with the same order of steps as a transaction.
     pub(super) fn commit(&self, name: TransactionName, changes: &[(u8, ChangeRef)]) -> Lsn {
-        self.status.committing(name);
+        let committing = self.status.committing(name);
         let lsn = self.draw();
-        self.status.drew(name, lsn);
-        self.status.committed(name);
+        committing.drew(lsn);
+        committing.committed();
         for (_, change) in changes {
             // SAFETY: retired by this transaction's collector, later.
             unsafe { change.get() }.set_stamp(Stamp::committed(lsn));

@@ -75,14 +75,15 @@ impl ActiveTransaction {
 
     /// Returns whether the transaction is a bulk operation.
     pub(in crate::transaction) fn is_bulk(&self) -> bool {
-        !self.context().bulk_epochs.borrow().is_empty()
+        self.has_extras() && !self.context().extras.bulk_epochs.borrow().is_empty()
     }
 
-    /// Records the outcome of this transaction's bulk operation, if any, in its tables' epochs.
+    /// Records the outcome of this transaction's bulk operation, if any, in its tables' epochs: the
+    /// commit LSN, or `None` if it aborts.
     #[inline]
-    pub(in crate::transaction) fn decide_bulk(&self, stamp: Stamp) {
+    pub(in crate::transaction) fn decide_bulk(&self, lsn: Option<Lsn>) {
         if self.is_bulk() {
-            self.decide_tables(stamp);
+            self.decide_tables(lsn.map_or(Stamp::ABORTED, Stamp::committed));
         }
     }
 

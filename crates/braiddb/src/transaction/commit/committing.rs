@@ -36,7 +36,7 @@ use crate::transaction::memory::recent_commits::ChangesToList;
 use crate::transaction::schedule::checkpoints::PartsRegistration;
 use crate::transaction::sets::read_set::NamedKeys;
 use crate::transaction::validation::certify::MIN_LARGE_READ_SET;
-use crate::version::Stamp;
+use crate::version::CommittingContext;
 
 /// Reasons why a transaction may not commit at the LSN that it drew.
 enum CommitRefusal {
@@ -142,17 +142,17 @@ impl ActiveTransaction {
 
     /// Commits without suspension, if nothing of it may have to wait. Returns the LSN at which it is
     /// committed, if the result may be returned.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn commit_at_once(self) -> Result<Lsn, UnfinishedCommit> {
-        let is_safety_net = self.mode().is_safety_net();
-        match self.is_touched() || self.has_lost() || is_safety_net {
-            true => self.commit_touched(),
-            false => self.commit_untouched(),
+        if self.is_touched() || self.has_lost() || self.mode().is_safety_net() {
+            self.commit_touched()
+        } else {
+            self.commit_untouched()
         }
     }
 
     /// Commits a transaction whose context is untouched: it wrote nothing, and has nothing to free.
-    #[inline(always)]
+    #[inline(never)]
     fn commit_untouched(mut self) -> Result<Lsn, UnfinishedCommit> {
         let commit = self.count_read_only();
         self.engine().status.aborted(self.name());
@@ -180,11 +180,13 @@ impl ActiveTransaction {
     #[inline(never)]
     fn commit_touched(mut self) -> Result<Lsn, UnfinishedCommit> {
         // Without writes, it may still have many versions that a rollback to a savepoint unlinked.
-        let is_small = self.writes().borrow().is_small(MAX_WRITES_AT_ONCE);
+        let (writes, _) = self.ended_writes();
+        let (is_small, is_empty) = (writes.is_small(MAX_WRITES_AT_ONCE), writes.is_empty());
+        let changes_pages = !writes.paged.is_empty();
         if !is_small || self.has_lost() {
             return Err(UnfinishedCommit::Untried(self));
         }
-        let commit = if self.writes().borrow().is_empty() {
+        let commit = if is_empty {
             #[cfg(feature = "experiment")]
             if self.mode().is_safety_net() {
                 return Err(UnfinishedCommit::Untried(self));
@@ -196,7 +198,7 @@ impl ActiveTransaction {
             let Some(bytes) = self.room_at_once() else {
                 return Err(UnfinishedCommit::Untried(self));
             };
-            let changes = self.changes_at_once();
+            let changes = changes_pages.then(|| self.changes_at_once());
             match self.commit_now(bytes, None, changes) {
                 Ok(commit) => commit,
                 Err(refusal) => {
@@ -228,7 +230,7 @@ impl ActiveTransaction {
         let bytes = log::block_bytes(records);
         let has_room = bytes <= common_bytes
             && log.poisoned().is_none()
-            && log.admits(bytes, self.block_purpose());
+            && log.admits(bytes, self.block_purpose(&writes));
         has_room.then_some(records)
     }
 
@@ -291,7 +293,7 @@ impl ActiveTransaction {
         if self.reads().len() > MIN_LARGE_READ_SET && !self.mode().is_safety_net() {
             self.certify_ahead().await.map_err(|changed| self.fail(changed.into()))?;
         }
-        let changes = self.changes_to_list().await;
+        let changes = Some(self.changes_to_list().await).filter(|changes| !changes.is_empty());
         let parts = match self.make_room().await {
             Ok(parts) => parts,
             Err(error) => {
@@ -316,11 +318,11 @@ impl ActiveTransaction {
         self.make_room().await?;
         let engine = self.engine();
         let _under_way = engine.enter_safety_net(self.worker().number());
-        engine.status.committing(self.name());
+        let committing = engine.status.committing(self.name());
         let block = (engine.durability != Durability::Volatile)
             .then(|| engine.log.reserve(self.worker().number(), log::block_bytes(0)));
         let lsn = block.as_ref().map_or_else(|| engine.log.advance_clock(), |block| block.lsn());
-        engine.status.drew(self.name(), lsn);
+        committing.drew(lsn);
         self.certify(lsn).map_err(|changed| self.fail(changed.into()))
     }
 
@@ -362,7 +364,7 @@ impl ActiveTransaction {
     #[inline(always)]
     fn end_without_writes(&self) {
         self.engine().status.aborted(self.name());
-        self.decide_bulk(Stamp::ABORTED);
+        self.decide_bulk(None);
         self.set_outcome(DecidedOutcome::ReadOnly);
     }
 
@@ -411,28 +413,30 @@ impl ActiveTransaction {
         &mut self,
         record_bytes: usize,
         first_part: Option<Lsn>,
-        changes: ChangesToList,
+        changes: Option<ChangesToList>,
     ) -> Result<DecidedCommit, CommitRefusal> {
         #[cfg(feature = "experiment")]
-        let worker = self.worker().clone();
+        let net_user = self.engine().certifies_by_safety_net().then(|| self.worker().clone());
         #[cfg(feature = "experiment")]
-        let _under_way = worker.engine().enter_safety_net(worker.number());
-        self.engine().status.committing(self.name());
+        let _under_way = net_user.as_ref().map(|one| one.engine().enter_safety_net(one.number()));
+        let committing = self.engine().status.committing(self.name());
         if is_planted(Bug::CertifiedBeforeDraw) && !self.mode().is_safety_net() {
             self.certify(Lsn::MAX)?;
         }
-        self.list_changes(changes);
+        if let Some(changes) = changes {
+            self.list_changes(changes);
+        }
         let lsn = self
-            .draw_and_decide(record_bytes, first_part)
+            .draw_and_decide(committing, record_bytes, first_part)
             .inspect_err(|_| self.unlist_changes())?;
         self.set_outcome(DecidedOutcome::Committed(lsn));
-        for (table, expiry) in &self.writes().borrow().expiring {
+        for (table, expiry) in &self.ended_writes().0.expiring {
             // The record is visible now. A sweep that missed it has ended or began earlier, and
             // will not note the expiry itself.
             // SAFETY: the engine is alive; if this transaction created the table, it is committing.
             unsafe { table.get() }.note_expiry(*expiry);
         }
-        self.decide_bulk(Stamp::committed(lsn));
+        self.decide_bulk(Some(lsn));
         #[cfg(feature = "experiment")]
         if self.mode().is_safety_net() {
             self.end_some(usize::MAX);
@@ -447,14 +451,14 @@ impl ActiveTransaction {
     #[inline(always)]
     fn draw_and_decide(
         &self,
+        committing: CommittingContext<'_>,
         record_bytes: usize,
         first_part: Option<Lsn>,
     ) -> Result<Lsn, CommitRefusal> {
         let engine = self.engine();
-        let writes = self.writes().borrow();
         if engine.durability == Durability::Volatile {
             let lsn = engine.log.advance_clock();
-            self.decide(lsn)?;
+            self.decide(committing, lsn)?;
             Ok(lsn)
         } else {
             let bytes = log::block_bytes(record_bytes);
@@ -462,9 +466,9 @@ impl ActiveTransaction {
             let lsn = block.lsn();
             engine.planted_panic.panic_if_planted(PanicPoint::Commit);
             // If it fails, the block is dropped and thus becomes an empty block.
-            self.decide(lsn)?;
+            self.decide(committing, lsn)?;
             if first_part.is_none() {
-                writes.append_all(&mut block);
+                self.writes().borrow().append_all(&mut block);
             }
             block.finish_commit(first_part);
             Ok(lsn)
@@ -476,18 +480,19 @@ impl ActiveTransaction {
     /// # Errors
     /// The reason why it does not.
     #[inline(always)]
-    fn decide(&self, lsn: Lsn) -> Result<(), CommitRefusal> {
-        let status = &self.engine().status;
+    fn decide(&self, committing: CommittingContext<'_>, lsn: Lsn) -> Result<(), CommitRefusal> {
         // First, so that of two concurrent certifications each knows whether the other precedes it.
-        status.drew(self.name(), lsn);
+        committing.drew(lsn);
         if self.engine().starvation_guard.is_taken_by_other(self.priority_token()) {
             return Err(CommitRefusal::TurnedAway);
         }
         if !is_planted(Bug::CertifiedBeforeDraw) || self.mode().is_safety_net() {
             self.certify(lsn)?;
         }
-        self.open_created();
-        status.committed(self.name());
+        if self.has_extras() {
+            self.open_created();
+        }
+        committing.committed();
         if self.priority_token() != 0 {
             self.engine().starvation_guard.release(self.priority_token());
         }

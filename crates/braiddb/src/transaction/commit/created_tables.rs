@@ -8,14 +8,8 @@ use crate::transaction::context::active_transaction::ActiveTransaction;
 impl ActiveTransaction {
     /// Publishes the tables that the transaction created. Its LSN is drawn, and their catalog rows
     /// are not visible yet. So a transaction that uses them commits later.
-    pub(super) fn open_created(&self) {
-        if !self.context().created.borrow().is_empty() {
-            self.open_some_created();
-        }
-    }
-
     #[cold]
-    fn open_some_created(&self) {
+    pub(super) fn open_created(&self) {
         self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
     }
 
@@ -31,16 +25,8 @@ impl ActiveTransaction {
 
     /// Removes created tables that were not published, after their writes were undone. Other tasks
     /// that visit all tables may still hold them; the last holder frees them.
-    #[inline]
-    pub(super) fn drop_created(&self) {
-        let context = self.context();
-        if !context.created.borrow().is_empty() || !context.undone_created.borrow().is_empty() {
-            self.drop_some_created();
-        }
-    }
-
     #[cold]
-    fn drop_some_created(&self) {
+    pub(super) fn drop_created(&self) {
         let created = std::mem::take(&mut *self.created().borrow_mut());
         let undone = std::mem::take(&mut *self.undone_created().borrow_mut());
         for table in created.into_iter().chain(undone) {

@@ -135,7 +135,11 @@ impl ActiveTransaction {
         if engine.has_room_for_pages() {
             return Ok(());
         }
-        let purpose = if deletes { self.block_purpose() } else { BlockPurpose::Change };
+        let purpose = if deletes {
+            self.block_purpose(&self.writes().borrow())
+        } else {
+            BlockPurpose::Change
+        };
         let admitted = self.worker().wait_for_space(log::block_bytes(0), purpose).await;
         admitted.map_err(|error| self.refused_deletion(error))
     }

@@ -13,6 +13,7 @@ use crate::transaction::context::error::OperationError;
 use crate::transaction::context::worker::WorkerTransactions;
 use crate::transaction::schedule::dead_segments::SupersededSegment;
 use crate::transaction::schedule::waiters::GracePeriodWaiter;
+use crate::transaction::sets::write_set::WriteSet;
 
 /// Maximum size of the records of a transaction that prepares deletions, such as the drop of a
 /// table. With more, it also writes data, which must not use the log space for deletions.
@@ -221,8 +222,7 @@ impl ActiveTransaction {
 
     /// The purpose of the log space for the transaction's writes.
     #[inline]
-    pub(super) fn block_purpose(&self) -> BlockPurpose {
-        let writes = self.writes().borrow();
+    pub(super) fn block_purpose(&self, writes: &WriteSet) -> BlockPurpose {
         let prepares = || writes.log_bytes_up_to(MAX_PREPARING_BYTES) <= MAX_PREPARING_BYTES;
         let frees = writes.only_deletes() || (self.frees_space() && prepares());
         if frees { BlockPurpose::Deletion } else { BlockPurpose::Change }
@@ -234,7 +234,7 @@ impl ActiveTransaction {
         if let Some(error) = self.engine().log.poisoned() {
             return Err(OperationError::Log(error));
         }
-        let purpose = self.block_purpose();
+        let purpose = self.block_purpose(&self.writes().borrow());
         self.worker().wait_for_space(bytes, purpose).await
     }
 }

@@ -51,7 +51,7 @@ impl ActiveTransaction {
             let engine = self.engine();
             engine.planted_panic.panic_if_planted(PanicPoint::Abort);
             engine.status.aborted(self.name());
-            self.decide_bulk(Stamp::ABORTED);
+            self.decide_bulk(None);
             self.set_outcome(DecidedOutcome::Aborted);
         }
         self.end_some(MAX_WRITES_AT_ONCE)
@@ -66,7 +66,7 @@ impl ActiveTransaction {
             DecidedOutcome::Aborted => self.undo_some(most),
             DecidedOutcome::ReadOnly => true,
         };
-        if !is_done || !retire_replaced(&mut self.writes().borrow_mut(), most) {
+        if !is_done || !retire_replaced(self.ended_writes().0, most) {
             return false;
         }
         let counters = self.worker().counters();
@@ -84,17 +84,27 @@ impl ActiveTransaction {
     /// Releases the context, which has no writes left.
     #[inline(always)]
     pub(in crate::transaction) fn release(&mut self) {
-        self.drop_created();
+        if self.has_extras() {
+            self.drop_created();
+        }
         let context = self.take_context().expect("ends once");
         self.worker().end(context);
     }
 
     /// Stamps up to `most` versions of the committed transaction, and adds superseded versions to
     /// the garbage list. Returns whether all are stamped.
-    fn stamp_some(&self, lsn: Lsn, most: usize) -> bool {
+    fn stamp_some(&mut self, lsn: Lsn, most: usize) -> bool {
         let stamp = Stamp::committed(lsn);
-        let mut garbage = self.worker().garbage.borrow_mut();
-        let writes = &mut *self.writes().borrow_mut();
+        let (writes, worker) = self.ended_writes();
+        let mut garbage = worker.garbage.borrow_mut();
+        // Counts the records that committed writes to a table in memory, if any, added or removed.
+        let count = |table: Option<RecordsRef<MemoryRecords>>, more| {
+            if let Some(table) = table {
+                // SAFETY: the engine is alive; if this transaction created the table, it is
+                // committing.
+                unsafe { table.get() }.count().add(worker.number(), more);
+            }
+        };
         let first = writes.writes().len().saturating_sub(most);
         // Records that successive writes to the table `counted` added or removed.
         let mut more = 0;
@@ -103,7 +113,7 @@ impl ActiveTransaction {
             let of_write = records_added(write);
             if of_write != 0 {
                 if counted != Some(write.table) {
-                    self.count_records(counted.replace(write.table), more);
+                    count(counted.replace(write.table), more);
                     more = 0;
                 }
                 more += of_write;
@@ -122,7 +132,7 @@ impl ActiveTransaction {
                 garbage.push(lsn, Garbage::Deleted { table, rid, tombstone });
             }
         }
-        self.count_records(counted, more);
+        count(counted, more);
         let most = most - (writes.writes().len() - first);
         writes.truncate(first);
         let first = writes.paged.len().saturating_sub(most);
@@ -135,19 +145,11 @@ impl ActiveTransaction {
                 // SAFETY: the engine is alive; if this transaction created the table, it is
                 // committing.
                 let table = unsafe { write.table.get() };
-                table.count().add(self.worker().number(), more);
+                table.count().add(worker.number(), more);
             }
             change.set_stamp(stamp);
         }
         writes.writes().is_empty() && writes.paged.is_empty()
-    }
-
-    /// Counts the records that committed writes to a table in memory, if any, added or removed.
-    fn count_records(&self, table: Option<RecordsRef<MemoryRecords>>, more: i64) {
-        if let Some(table) = table {
-            // SAFETY: the engine is alive; if this transaction created the table, it is committing.
-            unsafe { table.get() }.count().add(self.worker().number(), more);
-        }
     }
 
     /// Undoes up to `most` writes of the aborted transaction, newest first. Returns whether all are

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::engine::Engine;
 use super::error::OperationError;
 use super::isolation::TransactionMode;
-use super::transaction_state::{Conflict, TransactionContext, TransactionState};
+use super::transaction_state::{Conflict, ContextExtras, TransactionContext, TransactionState};
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -70,19 +70,25 @@ impl ActiveTransaction {
         self.context.as_ref().expect("an active transaction has a context")
     }
 
-    /// The context, to access a part that must then be emptied at the end.
+    /// The extras of the context, to change one.
     #[inline(always)]
-    fn touched(&self) -> &TransactionContext {
+    fn extras(&self) -> &ContextExtras {
         let context = self.context();
-        context.is_touched.set(true);
-        context
+        context.has_extras.set(true);
+        &context.extras
+    }
+
+    /// Returns whether the extras of the context may have contents.
+    #[inline(always)]
+    pub(in crate::transaction) fn has_extras(&self) -> bool {
+        self.context().has_extras.get()
     }
 
     /// Returns whether the parts of the context other than its state and its read set may have
     /// contents.
     #[inline(always)]
     pub(in crate::transaction) fn is_touched(&self) -> bool {
-        self.context().is_touched.get()
+        self.context().is_written.get() || self.has_extras()
     }
 
     pub(in crate::transaction) fn worker(&self) -> &Rc<WorkerTransactions> {
@@ -94,7 +100,18 @@ impl ActiveTransaction {
     }
 
     pub(in crate::transaction) fn writes(&self) -> &RefCell<WriteSet> {
-        &self.touched().writes
+        let context = self.context();
+        context.is_written.set(true);
+        &context.writes
+    }
+
+    /// The write set of a transaction that is being ended, and its worker.
+    #[inline(always)]
+    pub(in crate::transaction) fn ended_writes(
+        &mut self,
+    ) -> (&mut WriteSet, &Rc<WorkerTransactions>) {
+        let context = self.context.as_mut().expect("an active transaction has a context");
+        (context.writes.get_mut(), &self.worker)
     }
 
     /// The read set, as far as reads were noted.
@@ -105,7 +122,7 @@ impl ActiveTransaction {
     /// Frees copies of returned values. The exclusive borrow proves that no caller still uses one.
     pub(crate) fn free_copies(&mut self) {
         let context = self.context.as_mut().expect("an active transaction has a context");
-        context.copies.free(&self.worker.engine().memory);
+        context.extras.copies.free(&self.worker.engine().memory);
     }
 
     /// Makes conflicts and failed certifications name their records: reads are noted with their
@@ -145,25 +162,25 @@ impl ActiveTransaction {
     }
 
     pub(in crate::transaction) fn copies(&self) -> &Copies {
-        &self.touched().copies
+        &self.extras().copies
     }
 
     pub(in crate::transaction) fn joined(
         &self,
     ) -> &RefCell<SmallVec<[RecordsRef<PagedRecords>; 4]>> {
-        &self.touched().joined
+        &self.extras().joined
     }
 
     pub(in crate::transaction) fn bulk_epochs(&self) -> &RefCell<SmallVec<[(TableId, u64); 2]>> {
-        &self.touched().bulk_epochs
+        &self.extras().bulk_epochs
     }
 
     pub(in crate::transaction) fn created(&self) -> &RefCell<Vec<Arc<Records>>> {
-        &self.touched().created
+        &self.extras().created
     }
 
     pub(in crate::transaction) fn undone_created(&self) -> &RefCell<Vec<Arc<Records>>> {
-        &self.touched().undone_created
+        &self.extras().undone_created
     }
 
     /// Moves the begin stamp to a later LSN, at which everything that the transaction read still

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use super::active_transaction::ActiveTransaction;
 use super::isolation::TransactionMode;
 use super::worker::{NoContext, WorkerTransactions};
+use crate::log::Lsn;
 
 /// Permit for one of a worker's interactive transactions; dropping it releases it.
 #[derive(Debug)]
@@ -53,11 +54,14 @@ impl NextAttempt {
         Self(worker.clone())
     }
 
-    /// Begins the attempt.
-    pub(crate) fn begin(self, mode: TransactionMode) -> ActiveTransaction {
+    /// Begins the attempt. Its result also depends on the commit at `depends_on`, which an earlier
+    /// attempt has seen.
+    pub(crate) fn begin(self, mode: TransactionMode, depends_on: Lsn) -> ActiveTransaction {
         let worker = self.0.clone();
         drop(self);
-        worker.begin_as(mode).expect("a context is reserved for it")
+        let transaction = worker.begin_as(mode).expect("a context is reserved for it");
+        transaction.note_lsn(depends_on);
+        transaction
     }
 }
 

@@ -24,12 +24,19 @@ pub(in crate::transaction) struct TransactionContext {
     /// Index of this context on its worker.
     pub(in crate::transaction) number: usize,
     pub(in crate::transaction) state: TransactionState,
-    /// Set by every access that may change one of the parts below, except the read set. While it is
-    /// false, they are empty.
-    pub(in crate::transaction) is_touched: Cell<bool>,
-    pub(in crate::transaction) writes: RefCell<WriteSet>,
     pub(in crate::transaction) reads: ReadSet,
     pub(in crate::transaction) scan_lists: KeptScanLists,
+    /// Set by every access that may change the write set. While it is false, the set is empty.
+    pub(in crate::transaction) is_written: Cell<bool>,
+    pub(in crate::transaction) writes: RefCell<WriteSet>,
+    /// Set by every access that may change one of the extras. While it is false, they are empty.
+    pub(in crate::transaction) has_extras: Cell<bool>,
+    pub(in crate::transaction) extras: ContextExtras,
+}
+
+/// Parts of a context that most transactions do not use.
+#[derive(Debug, Default)]
+pub(in crate::transaction) struct ContextExtras {
     /// Copies of values that were returned to the caller.
     pub(in crate::transaction) copies: Copies,
     /// Paged tables whose gates the transaction has joined.
@@ -46,23 +53,9 @@ pub(in crate::transaction) struct TransactionContext {
 impl TransactionContext {
     /// Creates a context without a transaction. `name` must be a sequence that already ended.
     pub(in crate::transaction) fn new(number: usize, name: TransactionName) -> Self {
-        let (writes, reads, scan_lists, copies, joined, bulk_epochs) = Default::default();
-        let (created, undone_created) = Default::default();
+        let (reads, scan_lists, is_written, writes, has_extras, extras) = Default::default();
         let state = TransactionState::new(name, Lsn::MAX, TransactionMode::ReadOnly);
-        let is_touched = Cell::new(false);
-        Self {
-            number,
-            state,
-            is_touched,
-            writes,
-            reads,
-            scan_lists,
-            copies,
-            joined,
-            bulk_epochs,
-            created,
-            undone_created,
-        }
+        Self { number, state, reads, scan_lists, is_written, writes, has_extras, extras }
     }
 }
 

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::begin_stamps::Begins;
 use super::counters::WorkerCounters;
 use super::engine::Engine;
-use super::transaction_state::TransactionContext;
+use super::transaction_state::{ContextExtras, TransactionContext};
 use crate::log::Lsn;
 use crate::page::{LargeRef, LargeValues, PagedTable};
 use crate::record::{PagedRecords, RecordsRef};
@@ -193,24 +193,28 @@ impl WorkerTransactions {
     #[inline(always)]
     pub(in crate::transaction) fn end(&self, mut context: Box<TransactionContext>) {
         context.writes.get_mut().clear(&self.engine.memory);
-        if !context.joined.get_mut().is_empty() {
-            self.leave_gates(context.joined.get_mut());
-        }
-        if !context.bulk_epochs.get_mut().is_empty() {
-            context.bulk_epochs.get_mut().clear();
-        }
+        context.is_written.set(false);
         context.reads.clear();
-        assert!(context.created.get_mut().is_empty(), "opened by the commit, or rolled back");
-        assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");
-        context.copies.free(&self.engine.memory);
-        context.is_touched.set(false);
+        if context.has_extras.replace(false) {
+            self.empty(&mut context.extras);
+        }
         self.end_empty(context);
+    }
+
+    #[inline(never)]
+    fn empty(&self, extras: &mut ContextExtras) {
+        self.leave_gates(extras.joined.get_mut());
+        extras.bulk_epochs.get_mut().clear();
+        assert!(extras.created.get_mut().is_empty(), "opened by the commit, or rolled back");
+        assert!(extras.undone_created.get_mut().is_empty(), "dropped when the transaction ended");
+        extras.copies.free(&self.engine.memory);
     }
 
     /// Does what `end` does, for a transaction without contents other than a read set.
     #[inline(always)]
     pub(in crate::transaction) fn end_untouched(&self, mut context: Box<TransactionContext>) {
-        assert!(!context.is_touched.get(), "its parts are empty");
+        let is_touched = context.is_written.get() || context.has_extras.get();
+        assert!(!is_touched, "its parts are empty");
         context.reads.clear();
         self.end_empty(context);
     }

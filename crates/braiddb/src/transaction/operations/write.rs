@@ -132,7 +132,10 @@ impl ActiveTransaction {
         operation: &OperationGuard,
     ) -> Option<bool> {
         match (found, intent) {
-            (Ok(rid), _) => self.write_on(table, rid, key, intent, operation).ok()?.ok(),
+            (Ok(rid), _) => match self.write_on(table, rid, key, intent, operation) {
+                Ok(Ok(written)) => Some(written),
+                Ok(Err(_)) | Err(_) => None,
+            },
             (Err(place), WriteIntent::Insert(value) | WriteIntent::Put(value)) => {
                 let written = self.write_new(table, key, value, operation, Some(place));
                 written.ok().filter(|written| *written)
@@ -237,7 +240,8 @@ impl ActiveTransaction {
             match self.write_on(table, rid, key, intent, &operation) {
                 Ok(written) => return written,
                 // Finishes the work of its reclaimer, then tries again.
-                Err(DeadRecord) => _ = table.index().remove(key, rid, &operation),
+                Err(NotWritten::Dead) => _ = table.index().remove(key, rid, &operation),
+                Err(NotWritten::Overtaken) => {}
             }
         }
     }
@@ -251,41 +255,39 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
         operation: &OperationGuard,
-    ) -> Result<Result<bool, OperationError>, DeadRecord> {
+    ) -> Result<Result<bool, OperationError>, NotWritten> {
         let entry = table.array().entry(rid);
-        let (base, version) = loop {
-            let base = match table.base(entry, self.view(), operation) {
-                Ok(base) => base,
-                Err(InstallRefusal::Dead) => return Err(DeadRecord),
-                Err(InstallRefusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
-                Err(InstallRefusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
-            };
-            // The result of the write reveals whether the record exists.
-            if let InstallBase::Committed(_, lsn) = base
-                && !is_planted(Bug::RefusalNotNoted)
-            {
-                self.note_lsn(lsn);
+        let base = match table.base(entry, self.view(), operation) {
+            Ok(base) => base,
+            Err(InstallRefusal::Dead) => return Err(NotWritten::Dead),
+            Err(InstallRefusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
+            Err(InstallRefusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
+        };
+        // The result of the write reveals whether the record exists.
+        if let InstallBase::Committed(_, lsn) = base
+            && !is_planted(Bug::RefusalNotNoted)
+        {
+            self.note_lsn(lsn);
+        }
+        if !intent.applies(!base.is_tombstone()) {
+            // The transaction's own version says nothing about other transactions.
+            match base {
+                InstallBase::Own(_) => {}
+                _ if base.is_tombstone() => self.note_absence(table, key),
+                _ if is_planted(Bug::RefusedInsertNotNoted) => {}
+                _ => self.note_record(table, rid, key),
             }
-            if !intent.applies(!base.is_tombstone()) {
-                // The transaction's own version says nothing about other transactions.
-                match base {
-                    InstallBase::Own(_) => {}
-                    _ if base.is_tombstone() => self.note_absence(table, key),
-                    _ if is_planted(Bug::RefusedInsertNotNoted) => {}
-                    _ => self.note_record(table, rid, key),
-                }
-                return Ok(intent.refusal(table, key));
-            }
-            if let Err(error) = self.check_not_doomed() {
-                return Ok(Err(error));
-            }
-            let version = self.allocate(table, key, intent.value());
-            if table.install(entry, base, version) {
-                break (base, version);
-            }
+            return Ok(intent.refusal(table, key));
+        }
+        if let Err(error) = self.check_not_doomed() {
+            return Ok(Err(error));
+        }
+        let version = self.allocate(table, key, intent.value());
+        if !table.install(entry, base, version) {
             // SAFETY: the version was never shared.
             unsafe { version.free(table.memory()) };
-        };
+            return Err(NotWritten::Overtaken);
+        }
         let writes = &mut *self.writes().borrow_mut();
         // SAFETY: just installed by this transaction, which alone may replace it.
         let installed = unsafe { version.get() };
@@ -302,10 +304,12 @@ impl ActiveTransaction {
             }
             InstallBase::Committed(..) | InstallBase::Cold(_) => {
                 installed.set_position(writes.next_position());
-                let kind = match (intent, base.is_tombstone()) {
-                    (WriteIntent::Delete, _) => WriteKind::Delete,
-                    (_, true) => WriteKind::Insert,
-                    (_, false) => WriteKind::Update,
+                let kind = match intent {
+                    WriteIntent::Delete => WriteKind::Delete,
+                    // It applies to existing records only.
+                    WriteIntent::Update(_) => WriteKind::Update,
+                    _ if base.is_tombstone() => WriteKind::Insert,
+                    _ => WriteKind::Update,
                 };
                 writes.push(RecordsRef::new(table), rid, version, base.link(), kind, key);
             }
@@ -360,8 +364,13 @@ impl ActiveTransaction {
     }
 }
 
-/// The record is dead; its index entry is about to be removed.
-struct DeadRecord;
+/// The reason why a record must be looked up and written again.
+enum NotWritten {
+    /// It is dead; its index entry is about to be removed.
+    Dead,
+    /// Its newest version has changed in the meantime.
+    Overtaken,
+}
 
 fn check_lengths(key: &[u8], intent: &WriteIntent<'_>) -> Result<(), OperationError> {
     if key.len() > MAX_KEY_BYTES {

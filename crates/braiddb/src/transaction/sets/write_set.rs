@@ -37,10 +37,14 @@ pub(crate) struct Write {
     logged: Cell<Lsn>,
     /// Number of savepoints created before the version was installed; 0 if a rollback restored it.
     savepoints: u64,
-    key_start: usize,
+    /// The key, if it is short; else its position in the set's keys.
+    key: [u8; SHORT_KEY_BYTES],
     key_bytes: u32,
     pub(crate) kind: WriteKind,
 }
+
+/// Keys of at most this size are stored in their writes.
+const SHORT_KEY_BYTES: usize = size_of::<usize>();
 
 // A write is as large as a cache line.
 const _: () = assert!(cfg!(loom) || size_of::<Write>() == 64);
@@ -82,6 +86,7 @@ impl Write {
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
     writes: Vec<Write>,
+    /// Keys that are not short.
     keys: Vec<u8>,
     /// Own versions that later writes of the same transaction replaced, and that a savepoint may
     /// need, in order of replacement.
@@ -149,8 +154,12 @@ impl WriteSet {
 
     /// The key of a write.
     #[inline(always)]
-    pub(crate) fn key(&self, write: &Write) -> &[u8] {
-        &self.keys[write.key_start..][..write.key_bytes as usize]
+    pub(crate) fn key<'s>(&'s self, write: &'s Write) -> &'s [u8] {
+        let bytes = write.key_bytes as usize;
+        match write.key.get(..bytes) {
+            Some(short) => short,
+            None => &self.keys[usize::from_ne_bytes(write.key)..][..bytes],
+        }
     }
 
     /// Notes the expiry of a written record.
@@ -278,7 +287,7 @@ impl WriteSet {
     }
 
     /// Adds the first write to a record.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(
         &mut self,
         table: RecordsRef<MemoryRecords>,
@@ -288,17 +297,27 @@ impl WriteSet {
         kind: WriteKind,
         key: &[u8],
     ) {
-        let (key_start, key_bytes) = (self.keys.len(), key.len() as u32);
-        match <&[u8; 8]>::try_from(key) {
-            // A plain store.
-            Ok(short) => self.keys.extend_from_slice(short),
-            Err(_) => self.keys.extend_from_slice(key),
-        }
+        let key_bytes = key.len() as u32;
+        let key = match <[u8; SHORT_KEY_BYTES]>::try_from(key) {
+            Ok(short) => short,
+            Err(_) => self.keep_key(key),
+        };
         let (base, logged) = (base.map_or(0, Link::word), Cell::new(Lsn::ZERO));
         let savepoints = self.savepoints;
-        let write =
-            Write { table, rid, version, base, kind, logged, savepoints, key_start, key_bytes };
+        let write = Write { table, rid, version, base, kind, logged, savepoints, key, key_bytes };
         self.writes.push(write);
+    }
+
+    /// Returns the field `key` of a write to this key, and stores the key if it is not short.
+    #[inline(never)]
+    fn keep_key(&mut self, key: &[u8]) -> [u8; SHORT_KEY_BYTES] {
+        let mut short = [0; SHORT_KEY_BYTES];
+        if let Some(place) = short.get_mut(..key.len()) {
+            place.copy_from_slice(key);
+            return short;
+        }
+        self.keys.extend_from_slice(key);
+        (self.keys.len() - key.len()).to_ne_bytes()
     }
 
     /// Notes that a later write to the record at `position` replaced its version. Returns that
@@ -342,8 +361,11 @@ impl WriteSet {
 
     /// Removes all writes after the first `keep`.
     pub(crate) fn truncate(&mut self, keep: usize) {
-        if let Some(first) = self.writes.get(keep) {
-            self.keys.truncate(first.key_start);
+        let is_long = |write: &Write| write.key_bytes as usize > SHORT_KEY_BYTES;
+        if !self.keys.is_empty()
+            && let Some(first) = self.writes.iter().skip(keep).find(|write| is_long(write))
+        {
+            self.keys.truncate(usize::from_ne_bytes(first.key));
         }
         self.writes.truncate(keep);
     }
@@ -373,6 +395,7 @@ impl WriteSet {
     }
 
     /// Empties the set, and keeps little of its memory: thousands of sets exist.
+    #[inline(always)]
     pub(crate) fn clear(&mut self, memory: &MemoryCounters) {
         const KEPT_WRITES: usize = 64;
         assert!(self.replaced.is_empty(), "unlinked versions were passed to reclamation");

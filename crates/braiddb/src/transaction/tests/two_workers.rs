@@ -230,11 +230,11 @@ fn compaction_follows_no_write_that_is_being_decided() {
             matches!(newest(), NewestVersion::InFlight(Some(_))),
             "it may abort: then the version below counts"
         );
-        engine.status.committing(name);
+        let committing = engine.status.committing(name);
         assert_eq!(newest(), NewestVersion::Deciding);
         let lsn = engine.log.advance_clock();
-        engine.status.drew(name, lsn);
-        engine.status.committed(name);
+        committing.drew(lsn);
+        committing.committed();
         assert_eq!(newest(), NewestVersion::Deciding, "the version below may be freed");
         version.set_stamp(Stamp::ABORTED);
         assert_eq!(newest(), NewestVersion::Deciding, "the entry has changed");

@@ -76,11 +76,11 @@ impl ActiveTransaction {
         entries
     }
 
-    /// Returns the same for a transaction with so few changes that they need one entry.
+    /// Returns the same for a transaction with a few changes, which need one entry.
     pub(in crate::transaction) fn changes_at_once(&self) -> ChangesToList {
         let count = self.writes().borrow().paged.len();
         assert!(count <= CHANGES_PER_ENTRY, "they fit into one entry");
-        if count == 0 { ChangesToList::new() } else { smallvec![self.entry_of(0..count)] }
+        smallvec![self.entry_of(0..count)]
     }
 
     /// Returns an entry of some of the transaction's writes to paged tables.
@@ -96,11 +96,9 @@ impl ActiveTransaction {
 
     /// Lists the transaction's changes to paged tables; must precede the draw of its commit LSN.
     pub(in crate::transaction) fn list_changes(&self, entries: ChangesToList) {
-        if !entries.is_empty() {
-            let worker = self.worker();
-            worker.commits_waiting.set(worker.commits_waiting.get() + entries.len());
-            worker.engine().recent[worker.number()].commits.lock().push(entries);
-        }
+        let worker = self.worker();
+        worker.commits_waiting.set(worker.commits_waiting.get() + entries.len());
+        worker.engine().recent[worker.number()].commits.lock().push(entries);
     }
 
     /// Undoes `list_changes` for a transaction that does not commit.

@@ -29,7 +29,7 @@ impl ActiveTransaction {
     /// The epoch of this transaction's bulk operation on this table, if it has one.
     #[inline]
     pub(super) fn bulk_epoch(&self, table: &Records) -> Option<u64> {
-        let epochs = self.context().bulk_epochs.borrow();
+        let epochs = self.context().extras.bulk_epochs.borrow();
         epochs.iter().find(|(id, _)| *id == table.id).map(|(_, epoch)| *epoch)
     }
 
