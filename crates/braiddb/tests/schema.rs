@@ -108,6 +108,34 @@ fn refused<T: Schema>(db: &Database) -> String {
 }
 
 #[test]
+fn an_error_names_only_the_types_that_differ() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = filled();
+        let told = |opened: Result<(), Error>| opened.unwrap_err().to_string();
+        let keys = "keys of type u64, but was opened with keys of type str; \
+                    open it with the types it was created with";
+        let values = "account {owner: str, cents: i64}";
+        // A newer version of the values makes no difference.
+        let wrong_keys = [
+            told(block_on(db.open_table::<str, Postcard<Account>>("accounts")).map(drop)),
+            told(block_on(db.open_table::<str, Postcard<Upgraded>>("accounts")).map(drop)),
+        ];
+        assert_eq!(wrong_keys, [(); 2].map(|()| format!("table \"accounts\" holds {keys}")));
+        let told_values = told(block_on(db.open_table::<u64, str>("accounts")).map(drop));
+        assert_eq!(
+            told_values,
+            format!(
+                "table \"accounts\" holds values of type postcard {values}, but was opened with \
+                 values of type str; open it with the types it was created with"
+            )
+        );
+        let both = told(block_on(db.open_table::<str, str>("accounts")).map(drop));
+        assert!(both.contains("keys of type u64 and values of type postcard account"), "{both}");
+        assert!(both.contains("with keys of type str and values of type str;"), "{both}");
+    });
+}
+
+#[test]
 fn a_renamed_and_moved_type_reads_its_old_records() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = filled();

@@ -346,14 +346,9 @@ impl Transaction {
         let missing = || Error::TableNotFound(name.to_owned());
         let mut description = self.describe(name).await?.ok_or_else(missing)?;
         let (key_type, value_type) = (K::key_type_name(), type_name(V::type_name())?);
-        let reads = match description.key_type == key_type {
-            true => V::reads(&description.value_type),
-            false => Err("open it with the types it was created with".to_owned()),
-        };
-        if let Err(advice) = reads {
-            let requested = format!("{key_type} -> {value_type}");
-            let (table, stored) = (name.to_owned(), description.types());
-            let mismatch = TypeMismatch { table, stored, requested, advice };
+        let keys = [&*description.key_type, &*key_type];
+        let values = [&*description.value_type, &*value_type];
+        if let Some(mismatch) = TypeMismatch::find(name, keys, values, V::reads(values[0])) {
             return Err(Error::Misuse(Misuse::TableType(Box::new(mismatch))));
         }
         // A full disk leaves an update of the structure alone to a later transaction, because that is

@@ -129,10 +129,6 @@ impl TableDescription {
         (self.value_type, self.shapes) = (value_type, shapes);
         has_changed
     }
-
-    pub(super) fn types(&self) -> String {
-        format!("{} -> {}", self.key_type, self.value_type)
-    }
 }
 
 #[cfg(all(test, not(loom)))]

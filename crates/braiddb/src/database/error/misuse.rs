@@ -31,7 +31,7 @@ pub enum Misuse {
     ForeignTable(String),
     /// A table was opened with types other than those it was created with.
     #[error(
-        "table {:?} holds {}, but was opened as {}; {}",
+        "table {:?} holds {}, but was opened with {}; {}",
         .0.table, .0.stored, .0.requested, .0.advice
     )]
     TableType(Box<TypeMismatch>),
@@ -176,15 +176,43 @@ pub enum Misuse {
     },
 }
 
-/// Types of a stored table, and those that it was opened with.
+/// Types of a stored table, and those that it was opened with. Only the types that differ are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeMismatch {
     /// Name of the table.
     pub table: String,
-    /// Key and value types of the stored table.
+    /// Type of the stored keys, values or both: `keys of type u64`.
     pub stored: String,
-    /// Key and value types that were requested.
+    /// Type of the requested keys, values or both.
     pub requested: String,
     /// Remedy.
     pub advice: String,
+}
+
+impl TypeMismatch {
+    /// Compares the stored types of a table with the requested ones, each pair in this order.
+    /// `reads` is `Ok` if the requested value type reads the stored one, and otherwise the remedy.
+    pub(in crate::database) fn find(
+        table: &str,
+        keys: [&str; 2],
+        values: [&str; 2],
+        reads: Result<(), String>,
+    ) -> Option<Self> {
+        let has_other_keys = keys[0] != keys[1];
+        let advice = match &reads {
+            _ if has_other_keys => "open it with the types it was created with",
+            Err(advice) => advice,
+            Ok(()) => return None,
+        };
+        let [stored, requested] = [0, 1].map(|side| {
+            let (keys, values) = (keys[side], values[side]);
+            match (has_other_keys, &reads) {
+                (true, Ok(())) => format!("keys of type {keys}"),
+                (true, Err(_)) => format!("keys of type {keys} and values of type {values}"),
+                (false, _) => format!("values of type {values}"),
+            }
+        });
+        let advice = advice.to_owned();
+        Some(Self { table: table.to_owned(), stored, requested, advice })
+    }
 }

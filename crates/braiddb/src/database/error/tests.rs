@@ -99,8 +99,8 @@ fn misuses() -> Vec<Misuse> {
         Misuse::ForeignTable(name()),
         Misuse::TableType(Box::new(TypeMismatch {
             table: name(),
-            stored: "u64 -> str".into(),
-            requested: "str -> str".into(),
+            stored: "keys of type u64".into(),
+            requested: "keys of type str".into(),
             advice: "open it with the types it was created with".into(),
         })),
         Misuse::TableName(name()),
