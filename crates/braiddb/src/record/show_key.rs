@@ -27,7 +27,8 @@ impl std::fmt::Debug for ShowKey {
 }
 
 /// An encoded key. Errors show it as its type defines ([`Key::shown`](crate::Key::shown)), or as
-/// its bytes.
+/// its bytes. [`RecordKey::key_as`](crate::RecordKey::key_as) and
+/// [`UniqueViolation::key_as`](crate::UniqueViolation::key_as) decode it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedKey {
     bytes: Vec<u8>,

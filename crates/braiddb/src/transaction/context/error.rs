@@ -9,7 +9,7 @@ use crate::record::{EncodedKey, Records, TableFull};
 use crate::rid::TableId;
 use crate::sched::BlocksWorker;
 use crate::transaction::sets::read_set::NamedKeys;
-use crate::types::DecodeError;
+use crate::types::{DecodeError, Key, TableKey};
 use crate::version::MAX_VALUE_BYTES;
 
 /// The failure of an operation on a transaction, or of its commit.
@@ -125,6 +125,29 @@ impl RecordKey {
     pub(in crate::transaction) fn boxed(table: &Records, key: &[u8]) -> Box<Self> {
         Box::new(Self { table: table.name().to_string(), key: table.encoded_key(key) })
     }
+
+    /// Decodes the key as this type.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let seats: Table<(u64, String), u64> = db.create_table("seats").await?;
+    /// let seat = (7, "B".to_owned());
+    /// db.insert(&seats, &seat, &1).await?;
+    /// match db.insert(&seats, &seat, &2).await {
+    ///     Err(Error::KeyExists(taken)) => assert_eq!(taken.key_as::<(u64, String)>()?, seat),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// An error if the bytes encode no such key.
+    pub fn key_as<K: TableKey + ?Sized>(&self) -> Result<K::Decoded, DecodeError> {
+        K::decode_key(&self.key)
+    }
 }
 
 /// A key of a unique index that a second record was about to get.
@@ -136,6 +159,35 @@ pub struct UniqueViolation {
     pub index: String,
     /// The key in the index, encoded as a part of a tuple.
     pub key: EncodedKey,
+}
+
+impl UniqueViolation {
+    /// Decodes the key in the index as this type.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let users: Table<u64, str> = db.create_table("users").await?;
+    /// let unique = IndexOptions::default().unique(true);
+    /// db.index::<str, _, _, _>(&users, "by_name", unique, |name, keys| keys.push(name)).await?;
+    /// db.insert(&users, &1, "ada").await?;
+    /// match db.insert(&users, &2, "ada").await {
+    ///     Err(Error::UniqueViolation(taken)) => assert_eq!(taken.key_as::<str>()?, "ada"),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// An error if the bytes encode no such key.
+    pub fn key_as<S: Key + ?Sized>(&self) -> Result<S::Owned, DecodeError> {
+        match S::decode_part(&self.key)? {
+            (key, []) => Ok(key),
+            _ => Err(DecodeError::new(S::type_name())),
+        }
+    }
 }
 
 /// Failure of a secondary index. Nothing was written.
@@ -195,9 +247,9 @@ pub enum IndexError {
         table: String,
         /// Name of the index.
         index: String,
-        /// The key in the index, encoded as a part of a tuple.
+        /// The key in the index, encoded as a part of a tuple: [`Key::decode_part`] decodes it.
         key: EncodedKey,
-        /// Encoded keys of the two records.
+        /// Encoded keys of the two records: [`Key::decode`] decodes them.
         records: Box<[EncodedKey; 2]>,
     },
     /// The key function returned other keys than before for the same value. The transaction cannot

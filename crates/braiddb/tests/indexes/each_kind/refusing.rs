@@ -20,6 +20,8 @@ fn a_unique_index_rejects_a_duplicate_without_a_trace() {
             Error::UniqueViolation(second) => {
                 let braiddb::UniqueViolation { table, index, key: found } = &**second;
                 assert_eq!((&**table, &**index, &**found), ("records", "numbers", &key[..]));
+                assert_eq!(second.key_as::<u64>().unwrap(), 11);
+                assert!(second.key_as::<u32>().is_err() && second.key_as::<str>().is_err());
             }
             other => panic!("{other:?}"),
         }
