@@ -18,11 +18,11 @@ use crate::transaction::{AbortCause, Engine, WorkerCounters};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Committed transactions.
+    /// Committed transactions: their number. Their counterpart is [`AbortStats::total`].
     pub committed: u64,
     /// Committed transactions that wrote nothing.
     pub committed_read_only: u64,
-    /// Aborted transactions, by cause.
+    /// Aborted transactions, by cause; [`AbortStats::total`] is their number.
     pub aborted: AbortStats,
     /// Retries made by `run`, not counting first attempts.
     pub retries: u64,
@@ -99,6 +99,33 @@ pub struct AbortStats {
     pub expired: u64,
     /// The log failed, or the transaction could not be logged.
     pub log: u64,
+}
+
+impl AbortStats {
+    /// Returns the number of aborted transactions, of all causes. Each failed attempt of a
+    /// transaction that is retried counts.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let refused = db.run(async move |tx| match tx.delete(&names, &1).await? {
+    ///     true => Ok(()),
+    ///     false => Err(names.key_not_found(&1)),
+    /// });
+    /// assert!(refused.await.is_err());
+    /// let aborted = db.stats().aborted;
+    /// assert_eq!((aborted.total(), aborted.requested), (1, 1));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { conflict, certification, stale_read, requested, panic, dropped, expired, log } =
+            *self;
+        conflict + certification + stale_read + requested + panic + dropped + expired + log
+    }
 }
 
 /// The scheduler of one worker.

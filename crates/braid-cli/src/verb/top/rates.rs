@@ -39,7 +39,7 @@ impl Rates {
         Self {
             committed: of(|stats| stats.committed),
             read_only: of(|stats| stats.committed_read_only),
-            aborted: of(|stats| aborted(&stats.aborted)),
+            aborted: of(|stats| stats.aborted.total()),
             retries: of(|stats| stats.retries),
             suspensions: suspensions
                 .map(|((name, before), (_, after))| (name, rate(before, after)))
@@ -54,11 +54,6 @@ impl Rates {
             pages_written: of(|stats| stats.pages.written),
         }
     }
-}
-
-/// The sum of all aborts.
-pub fn aborted(by_cause: &AbortStats) -> u64 {
-    abort_causes(by_cause).iter().map(|(_, count)| count).sum()
 }
 
 /// Aborts by cause.

@@ -103,7 +103,7 @@ fn transactions(stats: &Stats, rates: &Rates) -> Figures {
         figure("aborted a second", count(rates.aborted)),
         figure("retries a second", count(rates.retries)),
         figure("committed in total", count(stats.committed as f64)),
-        figure("aborted in total", count(rates::aborted(&stats.aborted) as f64)),
+        figure("aborted in total", count(stats.aborted.total() as f64)),
     ];
     let mut causes = rates::abort_causes(&stats.aborted);
     causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
