@@ -13,6 +13,14 @@
 //! cargo add braiddb --git https://github.com/braiddb/braid
 //! ```
 //!
+//! Debug builds run the engine [many times slower](guide::tuning#debug-builds). These lines in the
+//! `Cargo.toml` of the program's workspace optimise the engine, and not the program:
+//!
+//! ```toml
+//! [profile.dev.package.braiddb]
+//! opt-level = 3
+//! ```
+//!
 //! | feature | adds | default |
 //! |---|---|---|
 //! | `derive` | `#[derive(Key)]` for enums and structs | yes |
@@ -47,8 +55,9 @@
 //! - A [`Database`] is a directory with a log, or memory only. One process writes to it;
 //!   [`Options::read_only`] opens it in others. Handles are cheap to clone.
 //! - A [`Table`] maps typed keys to typed values. Keys implement [`trait@Key`], values implement
-//!   [`Value`]; serde types are values by [`Postcard`] and [`Schema`]. An [`Index`] finds records
-//!   by a part of their values.
+//!   [`Value`]. Text, bytes, integers and `bool` are values without a wrapper; floats, tuples,
+//!   collections and structs are values by [`Postcard`]. An [`Index`] finds records by a part of
+//!   their values.
 //! - A [`Transaction`] reads the database as of one moment and commits all of its writes or none.
 //!   [`Database::run`] runs it from any executor, [`Database::run_blocking`] from any thread, and
 //!   both retry it after conflicts. An error or a dropped future aborts it.
@@ -72,6 +81,7 @@
 //! | call Braid from other code | [synchronous programs](guide::synchronous) |
 //! | read much | [snapshots](guide::snapshots), [reading in place](guide::reading_in_place), [reading the database of another process](guide::read_only) |
 //! | follow or expire records | [change feeds](guide::change_feed), [expiry](guide::expiry) |
+//! | distribute work | [job queues](guide::queues) |
 //! | load or change many records | [bulk operations](guide::bulk) |
 //! | run a service | [operation: monitoring, shutdown](guide::operation), [backups](guide::backup), [tuning](guide::tuning), [tests](guide::testing) |
 //! | leave another store | [redb, fjall, RocksDB, LMDB, SQLite](guide::moving) |
@@ -112,6 +122,11 @@ mod version;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+// Compiles the program in the reference of change feeds.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/changes.md")]
+struct ChangesReference;
 
 /// Implements [`Key`](trait@Key).
 ///

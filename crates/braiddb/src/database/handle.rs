@@ -114,7 +114,9 @@ impl Database {
     /// Blocks until everything has ended, including checks and backups. After that the directory
     /// can be opened again or removed, even if handles remain. Calls on these handles fail with
     /// [`Error::Closed`]; [`Database::stats`] still works. Closing twice is not an error. Dropping
-    /// the last handle also closes the database.
+    /// the last handle also closes the database, and blocks in the same way, also in an async
+    /// function. An async program therefore closes it on a thread that may block:
+    /// `tokio::task::spawn_blocking(move || db.close()).await`.
     ///
     /// No new transaction begins, and sources take no more inputs. Open transactions may finish,
     /// and `close` waits for the disk however long that takes. A transaction aborts if it waits for

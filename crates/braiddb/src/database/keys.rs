@@ -80,7 +80,7 @@ impl Transaction {
 
 impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
-    /// otherwise the next call fails with [`Error::Options`](crate::Error::Options).
+    /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};

@@ -7,7 +7,9 @@ use super::index::Index;
 use super::table::Table;
 use super::transaction::Transaction;
 
-/// Tables and indexes for [`Database::run_on`]: a reference, or a tuple or array of references.
+/// Tables and indexes for [`Database::run_on`]: a reference, a tuple of up to eight references, or an
+/// array of any length. Tuples and arrays may contain tuples and arrays. For more tables, put clones
+/// into a struct, and call [`Database::run`].
 #[diagnostic::on_unimplemented(
     message = "`run_on` cannot pass `{Self}` to a closure",
     label = "not a reference to a table or an index",

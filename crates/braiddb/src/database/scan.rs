@@ -42,7 +42,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
-    /// otherwise the next call fails with [`Error::Options`].
+    /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};

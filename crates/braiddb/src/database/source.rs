@@ -233,7 +233,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Options`] if the database has no worker of this number.
+    /// [`Error::Closed`]; [`Misuse::NoSuchWorker`](crate::Misuse) if the database has no worker of this number.
     pub fn run_source<I, F>(&self, worker: usize, inputs: I, body: F) -> Result<SourceRun>
     where
         I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,

@@ -115,7 +115,7 @@ impl Database {
     ///
     /// # Errors
     /// [`BusyWith::Checkpoint`](crate::BusyWith) while another checkpoint runs, including an automatic one;
-    /// [`Error::Options`] if the database has no log; [`Error::Closed`]; [`Error::Failed`]; errors
+    /// [`Misuse::NoLog`](crate::Misuse) if the database has no log; [`Error::Closed`]; [`Error::Failed`]; errors
     /// of the device.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         self.shared.maintenance().checkpoint(true).await
@@ -212,7 +212,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Problems found are returned in the report, not as errors. [`Error::Options`] if the database
+    /// Problems found are returned in the report, not as errors. [`Misuse::NoLog`](crate::Misuse) if the database
     /// has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction;
     /// [`BusyWith::Checkpoint`](crate::BusyWith) while a checkpoint runs, including an automatic one: try again
     /// later; [`Error::Closed`]; [`Error::Failed`]; [`Error::Outdated`]; any error that prevents
@@ -243,7 +243,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a
+    /// [`Misuse::NoLog`](crate::Misuse) if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a
     /// transaction; [`BusyWith::Checkpoint`](crate::BusyWith) as for [`Database::check`]; [`Error::Closed`];
     /// [`Error::Failed`]; [`Error::Io`] if the directory is not empty or lies within the
     /// database's directory; errors of the operating system.
@@ -322,7 +322,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a
+    /// [`Misuse::NoLog`](crate::Misuse) if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a
     /// transaction; [`BusyWith::Checkpoint`](crate::BusyWith), because a checkpoint may free these blocks;
     /// [`Error::Closed`]; [`Error::Failed`]; [`Error::Io`] if no intact block is at this position.
     pub fn log_blocks(&self, from: u64, most: usize) -> Result<(Vec<LogBlock>, u64)> {

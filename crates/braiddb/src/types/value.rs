@@ -69,6 +69,17 @@ impl std::ops::Deref for EncodedValue<'_> {
 
 /// A type that can be a table's value.
 ///
+/// | type of the values | in `Table<K, V>` |
+/// |---|---|
+/// | text | `str` or `String`: both write `str` and read `&str` |
+/// | bytes | `[u8]` or `Vec<u8>`: both write `[u8]` and read `&[u8]` |
+/// | integers `u8` to `u128` and `i8` to `i128`, `bool`, `()` | the type itself |
+/// | `f32`, `f64`, `char`, tuples of up to six parts, `Option`, `Box`, `Vec`, maps and sets | [`Postcard<f64>`](crate::Postcard), `Postcard<(u8, String)>`, `Postcard<Vec<u64>>` |
+/// | your own serde types | `Postcard<T>`, with an implementation of [`Schema`](crate::Schema) |
+///
+/// With the features `json` and `messagepack`, `Json<T>` and `MessagePack<T>` can replace
+/// `Postcard<T>`.
+///
 /// ```
 /// use braiddb::{Postcard, Value};
 ///

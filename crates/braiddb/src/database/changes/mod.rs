@@ -157,7 +157,7 @@ impl Database {
     /// - [`ChangesError::LogGone`](crate::ChangesError) if the log that it needs was freed
     /// - [`ChangesError::Token`](crate::ChangesError) if the token is not valid for this database
     /// - [`ChangesError::SlotNotFound`](crate::ChangesError)
-    /// - [`Error::Options`] if the database has no log
+    /// - [`Misuse::NoLog`](crate::Misuse) if the database has no log
     /// - for a snapshot, the errors of [`Database::snapshot`]; [`Error::Overloaded`] does not end
     ///   the stream
     /// - [`Misuse::ReadOnlyDatabase`](crate::Misuse), [`Error::Closed`], [`Error::Failed`], [`Error::Io`]

@@ -38,13 +38,15 @@ pub struct PastChanges {
 }
 
 impl Database {
-    /// Returns the committed transactions in the log, after those that the token covers, or without
-    /// one all that the log still has. It ends with the transactions that were committed when this
-    /// was called. Each step blocks the caller until it has read its part of the log.
+    /// Returns the committed transactions in the log after those that the token covers. Without a
+    /// token, it begins with the first commit, or at the newest checkpoint if the beginning of the
+    /// log was freed. It ends with the transactions that were committed when this was called. Each
+    /// step blocks the caller until it has read its part of the log.
     ///
     /// A feed ([`Database::changes`]) returns the same transactions and waits for later ones. This
-    /// works for read-only databases too, and holds no log. The first part of the log may have been
-    /// freed; then a large transaction whose beginning is gone is omitted.
+    /// works for read-only databases too, and holds no log. A large transaction whose beginning was
+    /// freed is omitted. If the database never had
+    /// a feed or a slot, records that compaction logged again are returned too, as updates.
     ///
     /// ```
     /// use braiddb::{Database, Options, Table};
@@ -66,7 +68,7 @@ impl Database {
     /// # Errors
     /// [`ChangesError::LogGone`](crate::ChangesError) if the log that it needs was freed;
     /// [`ChangesError::Token`](crate::ChangesError) if the token is not valid for this database;
-    /// [`Error::Options`] if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if
+    /// [`Misuse::NoLog`](crate::Misuse) if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if
     /// called within a transaction; [`Error::Outdated`] if the database is read-only and the writer
     /// has reused a file of the log; [`Error::Closed`], [`Error::Failed`], [`Error::Io`]. The
     /// iterator fails in the same way, and ends after an error.

@@ -68,8 +68,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`ChangesError::SlotExists`](crate::ChangesError); [`Error::Options`] if the database has no log, or the name is
-    /// empty or longer than 512 bytes; the errors of [`Database::run`].
+    /// [`ChangesError::SlotExists`](crate::ChangesError); [`Misuse::NoLog`](crate::Misuse) if the
+    /// database has no log; [`Misuse::SlotName`](crate::Misuse) if the name is empty or longer than
+    /// 512 bytes; the errors of [`Database::run`].
     pub async fn create_change_slot(&self, name: &str, max_bytes: u64) -> Result<ChangeToken> {
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
             return Err(Misuse::SlotName(name.to_owned()).into());

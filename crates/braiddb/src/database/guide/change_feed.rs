@@ -69,6 +69,51 @@
 //! A service runs such a loop in a separate task. The loop ends with
 //! [`Error::Closed`](crate::Error::Closed) when the database closes.
 //!
+//! # Stop when everything is read
+//!
+//! A feed waits for later commits. [`Database::past_changes`](crate::Database::past_changes) returns
+//! the same transactions without waiting, and ends with those that were committed when it was called:
+//!
+//! ```
+//! use braiddb::changes::ChangeToken;
+//! use braiddb::{Database, Error, Options, Table, block_on};
+//!
+//! /// Collects the orders since `token`, and moves it forward.
+//! fn new_orders(db: &Database, token: &mut Option<ChangeToken>) -> Result<Vec<u64>, Error> {
+//!     let mut orders = Vec::new();
+//!     for transaction in db.past_changes(*token)? {
+//!         let transaction = transaction?;
+//!         for change in &transaction.changes {
+//!             if &*change.table == "orders" && change.kind.gives_value() {
+//!                 orders.push(change.key_as::<u64>()?);
+//!             }
+//!         }
+//!         *token = transaction.token;
+//!     }
+//!     Ok(orders)
+//! }
+//!
+//! let directory = tempfile::tempdir().unwrap();
+//! let db = Database::open(directory.path(), Options::default().workers(1))?;
+//! let orders: Table<u64, str> = block_on(db.create_table("orders"))?;
+//! block_on(db.put(&orders, &1, "nails"))?;
+//! let mut token = None;
+//! assert_eq!(new_orders(&db, &mut token)?, [1]);
+//! block_on(db.put(&orders, &2, "screws"))?;
+//! assert_eq!(new_orders(&db, &mut token)?, [2]);
+//! # Ok::<_, Error>(())
+//! ```
+//!
+//! - Each step blocks its thread. In an async program, run the loop in
+//!   `tokio::task::spawn_blocking`.
+//! - It returns the changes to all tables.
+//! - Without a token it begins with the first commit, or at the newest checkpoint if the beginning
+//!   of the log was freed.
+//! - It does not keep the log: if the log after the token was freed, it fails with
+//!   [`ChangesError::LogGone`](crate::ChangesError). A slot keeps the log, as in the next section.
+//! - In a database that never had a feed or a slot, it also returns records that compaction logged
+//!   again, as updates.
+//!
 //! # Resume after a restart
 //!
 //! Each transaction has a [token](crate::changes::ChangeToken). A feed that starts from a token returns the

@@ -13,6 +13,13 @@
 //! Records are rewritten only when the program writes them. Records of both versions can exist in
 //! one table.
 //!
+//! The first opening by the new program records the new version in the catalog, even if the program
+//! then writes nothing. [`open_table`](crate::Database::open_table) and
+//! [`open_or_create_table`](crate::Database::open_or_create_table) both do so. Afterwards the older
+//! program can no longer open the table, also not for reading. So replace read-only programs that use
+//! the table first, or with it, and make a [backup](super::backup) if you may return to the older
+//! program. Opening it in a read-only database changes nothing.
+//!
 //! ```
 //! use braiddb::{Database, DecodeError, Error, Options, Postcard, Schema, Table};
 //! use serde::{Deserialize, Serialize};

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | one operation | [`Database::get`](crate::Database::get), [`put`](crate::Database::put) and others; [one call](super::results) that reads and writes |
 //! | several operations, which take effect together | [`Database::run`](crate::Database::run), or [`run_on`](crate::Database::run_on) with borrowed tables |
-//! | the same with an error type of the program | [`Database::try_run`](crate::Database::try_run) |
-//! | the same in a program without async code | [`Database::run_blocking`](crate::Database::run_blocking) |
+//! | the same with an error type of the program | [`Database::try_run`](crate::Database::try_run), with [clones of the tables](super::errors): `run_on` has no such variant |
+//! | the same in a program without async code | [`Database::run_blocking`](crate::Database::run_blocking); with an error type of the program `block_on(db.try_run(…))`: [synchronous programs](super::synchronous) |
 //! | another isolation level, only reads, fewer attempts | [`Database::transaction`](crate::Database::transaction), then `run` |
 //! | several requests of a client in one transaction | [`Database::begin`](crate::Database::begin): [sessions](super::sessions) |
 //! | many reads of one state | [`Database::snapshot`](crate::Database::snapshot): [snapshots](super::snapshots) |
@@ -78,6 +78,11 @@
 //!
 //! A closure that borrows a table (`&Table`) does not compile. The compiler reports "borrowed data
 //! escapes" or "does not live long enough". Use `run_on`, or clone the table before the closure.
+//!
+//! A closure that is stored in a variable names the type of its argument:
+//! `let pay = async move |tx: &braiddb::Transaction| { … };`. The compiler infers the type only for a
+//! closure that is written within the call. Otherwise it reports "type annotations needed" or
+//! "implementation of `AsyncFn` is not general enough".
 //!
 //! A read of text or bytes returns a value borrowed from the transaction. If the closure returns
 //! such a value, the compiler reports "lifetime may not live long enough". Convert it with

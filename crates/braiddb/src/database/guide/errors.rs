@@ -55,13 +55,20 @@
 //! A service should handle three errors of the engine separately:
 //!
 //! - [`Error::Conflict`](crate::Error::Conflict) and
-//!   [`Error::NotSerializable`](crate::Error::NotSerializable) are returned after many attempts.
-//!   Too many transactions use the same records; try again later.
+//!   [`Error::NotSerializable`](crate::Error::NotSerializable) are returned after 64 attempts.
+//!   Too many transactions use the same records; try again later. The pauses between attempts grow to
+//!   a quarter of a second, so a transaction fails after about six seconds if others write its record
+//!   continuously. An attempt that fails because a record that it read has changed is repeated
+//!   without a pause. [`TransactionBuilder::max_attempts`](crate::TransactionBuilder::max_attempts)
+//!   sets another number, for example for a request that must be answered earlier.
 //! - [`Error::CommitUnknown`](crate::Error::CommitUnknown) means that the disk failed during the
 //!   commit. The transaction may be present after the next opening; check before you repeat it.
 //!
 //! Every other error is described at its variant: what was written, and the remedy. Its message names
-//! the remedy, too. [`Error::kind`](crate::Error::kind) groups the errors by what a program does:
+//! the remedy, too. Messages are written for developers: they name tables, keys, files and calls of
+//! this library. A service logs them, and answers its clients by the kind of the error instead.
+//! [`Error::kind`](crate::Error::kind), which has an example, groups the errors by what a program
+//! does:
 //!
 //! | [`kind`](crate::ErrorKind) | errors | what to do |
 //! |---|---|---|

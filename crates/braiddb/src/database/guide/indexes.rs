@@ -2,8 +2,8 @@
 //!
 //! An index has a function that receives each written value and pushes its index keys: none, one or
 //! several. The function is code and is not stored. So a program *attaches* its indexes after each
-//! opening, before it writes, with the same call that creates them. Until then, writes to the table
-//! fail with [`IndexError::Detached`](crate::IndexError).
+//! opening, before it writes, with the same call that creates them. Until then, all writes to the
+//! table, also deletions, fail with [`IndexError::Detached`](crate::IndexError).
 //!
 //! | wanted | call |
 //! |---|---|

@@ -16,6 +16,7 @@
 //! | [`snapshots`] | one consistent state of the database for reports and exports |
 //! | [`read_only`] | reading a database that a service has open |
 //! | [`change_feed`] | following commits: copies, other systems, resuming after a restart |
+//! | [`queues`] | a queue of jobs that several workers take and finish |
 //! | [`expiry`] | records that expire: sessions, caches, locks |
 //! | [`bulk`] | loading tables, and changing or deleting very many records |
 //! | [`operation`] | monitoring a database, and shutting it down |
@@ -36,6 +37,7 @@ pub mod indexes;
 pub mod keys;
 pub mod moving;
 pub mod operation;
+pub mod queues;
 pub mod read_only;
 pub mod reading_in_place;
 pub mod results;

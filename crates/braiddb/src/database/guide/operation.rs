@@ -64,3 +64,17 @@
 //! [`Database::close`](crate::Database::close) refuses new transactions, waits for the running
 //! ones, writes the remaining data, and releases the directory. Dropping the last handle does the
 //! same, but reports no errors. If the process is killed, every acknowledged commit is kept.
+//!
+//! Both block the thread until the running transactions have ended, also in an async function. Under
+//! tokio, close the database on a thread that may block:
+//!
+//! ```
+//! use braiddb::{Database, Error, Options};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Error> {
+//!     let db = Database::in_memory(Options::default().workers(1))?;
+//!     // The service runs until it is told to stop.
+//!     tokio::task::spawn_blocking(move || db.close()).await.expect("it does not panic")
+//! }
+//! ```

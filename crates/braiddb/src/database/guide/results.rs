@@ -50,3 +50,24 @@
 //! transaction. [`scan`](crate::Database::scan), [`first`](crate::Database::first),
 //! [`count`](crate::Database::count) and [`delete_range`](crate::Database::delete_range) work on
 //! several records.
+//!
+//! A counter, for example to number orders. `fetch_update` returns the *previous* value:
+//!
+//! ```
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! /// Returns the next number, from 1.
+//! async fn next_number(db: &Database, counters: &Table<str, u64>, name: &str) -> Result<u64, Error> {
+//!     let one_more = |count: Option<u64>| Some(count.unwrap_or(0) + 1);
+//!     let previous = db.fetch_update(counters, name, one_more).await?;
+//!     Ok(previous.unwrap_or(0) + 1)
+//! }
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let counters: Table<str, u64> = db.create_table("counters").await?;
+//! assert_eq!(next_number(&db, &counters, "orders").await?, 1);
+//! assert_eq!(next_number(&db, &counters, "orders").await?, 2);
+//! assert_eq!(db.get(&counters, "orders").await?, Some(2));
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```

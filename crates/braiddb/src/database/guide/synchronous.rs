@@ -43,6 +43,44 @@
 //! }
 //! ```
 //!
+//! A closure with an error type of the program runs by
+//! [`try_run`](crate::Database::try_run) within `block_on`. The builder's
+//! [`try_run_blocking`](crate::TransactionBuilder::try_run_blocking) does the same with options, and
+//! also returns the number of attempts:
+//!
+//! ```
+//! use braiddb::{Database, Error, Options, Table, block_on};
+//!
+//! #[derive(Debug)]
+//! enum Refused {
+//!     Poor { missing: u64 },
+//!     Database(Error),
+//! }
+//!
+//! impl From<Error> for Refused {
+//!     fn from(error: Error) -> Self {
+//!         Refused::Database(error)
+//!     }
+//! }
+//!
+//! fn spend(db: &Database, accounts: &Table<str, u64>, sum: u64) -> Result<(), Refused> {
+//!     let accounts = accounts.clone();
+//!     block_on(db.try_run(async move |tx| {
+//!         let balance = tx.get(&accounts, "ada").await?.unwrap_or(0);
+//!         let left = balance.checked_sub(sum).ok_or(Refused::Poor { missing: sum - balance })?;
+//!         tx.put(&accounts, "ada", &left).await?;
+//!         Ok(())
+//!     }))
+//! }
+//!
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let accounts: Table<str, u64> = block_on(db.create_table("accounts"))?;
+//! block_on(db.put(&accounts, "ada", &100))?;
+//! assert!(matches!(spend(&db, &accounts, 130), Err(Refused::Poor { missing: 30 })));
+//! # spend(&db, &accounts, 100).unwrap();
+//! # Ok::<_, Error>(())
+//! ```
+//!
 //! | the compiler reports | remedy |
 //! |---|---|
 //! | "`await` is only allowed inside `async` functions and blocks" | wrap the operation in `block_on(…)` |

@@ -39,8 +39,8 @@ impl Database {
     /// value and have no other effects. If it panics, the write fails with [`Error::Panicked`] and
     /// has no effect.
     ///
-    /// Attach the index after each opening, before the first write to the table. Until then, writes
-    /// to the table fail with [`IndexError::Detached`](crate::IndexError).
+    /// Attach the index after each opening, before the first write to the table. Until then, all
+    /// writes to the table, also deletions, fail with [`IndexError::Detached`](crate::IndexError).
     ///
     /// Transactions run while an index is created. The creation waits for the transactions that
     /// were active at its start, so an open interactive transaction delays it. If the future is

@@ -23,12 +23,15 @@ fn an_index_is_usable_after_reopening_once_it_is_attached() {
                 let rows = block_on(db.indexes()).unwrap();
                 assert_eq!((rows.len(), rows[0].stage), (1, IndexStage::Ready));
                 assert_eq!((&*rows[0].table, &*rows[0].name), ("records", "numbers"));
-                let detached = write(&db, &table, &[(1, Some("1"))]).unwrap_err();
-                assert!(
-                    matches!(&detached, Error::Index(error) if matches!(&**error,
-                        IndexError::Detached { table, index } if table == "records" && index == "numbers")),
-                    "{detached:?}"
-                );
+                // A put and a deletion.
+                for value in [Some("1"), None] {
+                    let detached = write(&db, &table, &[(0, value)]).unwrap_err();
+                    assert!(
+                        matches!(&detached, Error::Index(error) if matches!(&**error,
+                            IndexError::Detached { table, index } if table == "records" && index == "numbers")),
+                        "{detached:?}"
+                    );
+                }
                 for wrong in [options.version(4), options.unique(true)] {
                     let refused = attach(&db, &table, wrong).unwrap_err();
                     assert!(
