@@ -81,9 +81,9 @@
 //! A late report finds no job under its key. The number of the lease refuses it also if the clock was
 //! set back and two leases end in the same millisecond.
 //!
-//! All workers write the first record, so of several that take a job at the same time one commits and
-//! the others run again; many workers should choose randomly among the first few due jobs, as
-//! `examples/queue.rs` of the repository does.
+//! All workers write the first record: of several that take a job at the same time, one commits and
+//! the others run again. Many workers should choose randomly among the first few due jobs, as
+//! `examples/queue.rs` does.
 //!
 //! A worker that finds no job can wait for the next change of the table by a
 //! [change feed](super::change_feed), and otherwise until the first job is due.
