@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::figures::{KEPT, Measure};
+use crate::goals;
 use crate::histogram::Histogram;
 use crate::nodes::Nodes;
 use crate::order::Order;
@@ -16,7 +17,7 @@ const TIMEOUT_HEARTBEATS: f64 = 10.0;
 
 /// Kills the leader of three nodes again and again.
 pub fn measure(measure: &Measure) -> Result<Report> {
-    let mut report = Report::new("failover, 3 nodes");
+    let mut report = Report::new(goals::FAILOVER);
     let arguments = measure.arguments;
     for (program, label) in &measure.programs()? {
         let (mut nodes, mut times) = (measure.cluster(program, 3, KEPT)?, Histogram::default());
@@ -24,10 +25,11 @@ pub fn measure(measure: &Measure) -> Result<Report> {
             measure.progress.doing(&format!("kill {kill} of {}", arguments.kills));
             times.add(u32::try_from(fail_over(&mut nodes)?).unwrap_or(u32::MAX));
         }
+        let plural = if arguments.kills == 1 { "" } else { "s" };
         let at = |part| f64::from(times.quantile(part)) / 1000.0;
         let timeout = TIMEOUT_HEARTBEATS * arguments.heartbeat as f64;
         report.add(
-            format!("{} kills{label}", arguments.kills),
+            format!("{label}{} kill{plural}", arguments.kills),
             vec![
                 ("p50 ms", at(0.5), 0),
                 ("p99 ms", at(0.99), 0),

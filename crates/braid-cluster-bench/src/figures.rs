@@ -10,7 +10,7 @@ use crate::nodes::Nodes;
 use crate::order::{Kind, Load, Measured, Reads};
 use crate::progress::Progress;
 use crate::report::{Column, Report};
-use crate::{Arguments, Figure, catch_up, failover};
+use crate::{Arguments, Figure, catch_up, failover, goals};
 
 /// Entries that the logs keep, except where a snapshot is measured.
 pub const KEPT: u64 = 1 << 20;
@@ -22,6 +22,7 @@ const THETAS: [f64; 4] = [0.0, 0.5, 0.9, 0.99];
 pub fn run(arguments: &Arguments) -> Result<()> {
     let measure = Measure { arguments, progress: Progress::new() };
     let wants = |figure: Figure| arguments.only.is_empty() || arguments.only.contains(&figure);
+    let mut reports = Vec::new();
     for figure in Figure::value_variants().iter().filter(|figure| wants(**figure)) {
         let report = match figure {
             Figure::Writes => measure.writes()?,
@@ -32,8 +33,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         };
         measure.progress.doing("");
         report.write(arguments.json)?;
+        reports.push(report);
     }
-    Ok(())
+    goals::write(&reports, arguments.json)
 }
 
 /// The arguments and the progress of a run.
@@ -47,7 +49,7 @@ impl Measure<'_> {
     pub fn programs(&self) -> Result<Vec<(PathBuf, String)>> {
         let mut programs = vec![(std::env::current_exe()?, String::new())];
         for (number, other) in (2..).zip(&self.arguments.against) {
-            programs.push((other.clone(), format!(", program {number}")));
+            programs.push((other.clone(), format!("program {number}: ")));
         }
         Ok(programs)
     }
@@ -72,7 +74,7 @@ impl Measure<'_> {
     }
 
     fn writes(&self) -> Result<Report> {
-        let mut report = Report::new("durable transactions");
+        let mut report = Report::new(goals::WRITES);
         for _ in 0..self.arguments.rounds {
             for (program, label) in &self.programs()? {
                 self.write_round(program, label, &mut report)?;
@@ -84,7 +86,7 @@ impl Measure<'_> {
     fn write_round(&self, program: &Path, label: &str, report: &mut Report) -> Result<()> {
         let mut alone = Nodes::alone(self.arguments, program)?;
         alone.fill(1, self.arguments.records)?;
-        self.write_loads(&mut alone, &format!("one database{label}"), &[1], report)?;
+        self.write_loads(&mut alone, &format!("{label}one database"), &[1], report)?;
         drop(alone);
         for count in [1, 3, 5] {
             if count > self.arguments.nodes {
@@ -93,10 +95,10 @@ impl Measure<'_> {
             let mut nodes = self.cluster(program, count, KEPT)?;
             let all: Vec<NodeId> = (1..=count).collect();
             let name = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
-            self.write_loads(&mut nodes, &format!("{name}{label}"), &all, report)?;
+            self.write_loads(&mut nodes, &format!("{label}{name}"), &all, report)?;
             if count > 1 {
                 let leader = nodes.leader()?;
-                let name = format!("{name}, clients on the leader{label}");
+                let name = format!("{label}{name}, clients on the leader");
                 self.write_loads(&mut nodes, &name, &[leader], report)?;
             }
         }
@@ -120,7 +122,7 @@ impl Measure<'_> {
     }
 
     fn reads(&self) -> Result<Report> {
-        let mut report = Report::new("reads, 3 nodes");
+        let mut report = Report::new(goals::READS);
         let kinds = [
             ("linearizable", Reads::Linearizable),
             ("session", Reads::Session),
@@ -131,7 +133,7 @@ impl Measure<'_> {
                 let mut nodes = self.cluster(program, 3, KEPT)?;
                 for (name, kind) in kinds {
                     for clients in &self.arguments.clients {
-                        let subject = format!("{name}{label}, {clients} clients");
+                        let subject = format!("{label}{name}, {clients} clients");
                         self.progress.doing(&subject);
                         let load = self.load(Kind::Read(kind), *clients);
                         let measured = nodes.run(&load, &[1, 2, 3])?;
@@ -150,7 +152,7 @@ impl Measure<'_> {
                 let mut nodes = self.cluster(program, 3, KEPT)?;
                 for theta in THETAS {
                     for clients in &self.arguments.clients {
-                        let subject = format!("theta {theta}{label}, {clients} clients");
+                        let subject = format!("{label}theta {theta}, {clients} clients");
                         self.progress.doing(&subject);
                         let load = self.load(Kind::Add { theta }, *clients);
                         let measured = nodes.run(&load, &[1, 2, 3])?;

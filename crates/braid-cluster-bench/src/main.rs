@@ -8,6 +8,7 @@ mod catch_up;
 mod counting;
 mod failover;
 mod figures;
+mod goals;
 mod histogram;
 mod load;
 mod nodes;

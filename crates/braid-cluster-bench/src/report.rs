@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 pub type Column = (&'static str, f64, usize);
 
 /// Figures of one subject, of all rounds.
-pub struct Row {
-    pub subject: String,
+struct Row {
+    subject: String,
     rounds: Vec<Vec<Column>>,
 }
 
@@ -34,10 +34,13 @@ impl Report {
         }
     }
 
-    /// Returns the median of a figure over the rounds.
-    pub fn median(&self, subject: &str, column: &str) -> Option<f64> {
-        let row = self.rows.iter().find(|row| row.subject == subject)?;
-        row.sorted(row.rounds[0].iter().position(|(name, ..)| *name == column)?).median()
+    /// Returns the highest median of a figure over the rounds, of the subjects whose names start so.
+    pub fn best(&self, subjects: &str, column: &str) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| row.subject.starts_with(subjects));
+        let medians = rows.filter_map(|row| {
+            row.sorted(row.rounds[0].iter().position(|(name, ..)| *name == column)?).median()
+        });
+        medians.reduce(f64::max)
     }
 
     /// Writes the rows to standard output.
@@ -108,7 +111,7 @@ impl Row {
 }
 
 /// Formats a number with spaces between groups of three digits.
-fn number(value: f64, places: usize) -> String {
+pub fn number(value: f64, places: usize) -> String {
     let text = format!("{value:.places$}");
     let whole = text.find('.').unwrap_or(text.len());
     let mut grouped = String::new();
@@ -133,14 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_of_all_rounds() {
+    fn the_best_median_of_all_rounds_is_found() {
         let mut report = Report::new("test");
-        for value in [3.0, 1.0, 2.0] {
-            report.add("one", vec![("a", value, 0), ("b", -value, 0)]);
+        for (subject, first) in [("one", 3.0), ("one more", 30.0), ("two", 300.0)] {
+            for value in [first, first - 2.0, first - 1.0] {
+                report.add(subject, vec![("a", value, 0), ("b", -value, 0)]);
+            }
         }
-        assert_eq!(report.median("one", "a"), Some(2.0));
-        assert_eq!(report.median("one", "b"), Some(-2.0));
-        assert_eq!(report.median("one", "c"), None);
-        assert_eq!(report.median("two", "a"), None);
+        assert_eq!(report.best("one", "a"), Some(29.0));
+        assert_eq!(report.best("one", "b"), Some(-2.0));
+        assert_eq!(report.best("one", "c"), None);
+        assert_eq!(report.best("three", "a"), None);
     }
 }

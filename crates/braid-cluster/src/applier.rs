@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use braiddb::proposals::{KeySet, KeySpace, OrderedCertifier, RowWrites};
 use braiddb::{Result, Transaction};
+use bytes::Bytes;
 
 use crate::command::{Action, ClusterTable, Command, Decision, ExecutedTransaction, Submission};
 use crate::raft::{EncodedCommand, LogId, Membership};
 use crate::received::create_table;
 use crate::replica::Replica;
-use crate::storage::{Applied, RESERVED_PREFIX, Storage, encode, row};
+use crate::storage::{Applied, RESERVED_PREFIX, Storage, decode, encode, row};
 
 /// Number of log indices after which a proposal is too old to be certified. All nodes of a cluster
 /// must use the same, so it is a constant of the protocol.
@@ -42,8 +43,8 @@ pub struct Applier {
 struct EntryChanges {
     created: Vec<ClusterTable>,
     writes: Vec<RowWrites>,
-    /// Keys of `writes`, and of the catalog if tables are created.
-    keys: Vec<KeySet>,
+    /// Encoded keys of `writes`, and of the catalog if tables are created.
+    keys: Vec<Bytes>,
 }
 
 impl Applier {
@@ -110,9 +111,9 @@ impl Applier {
         if self.certifier.certify(&reads, &keys, executed.base).is_err() {
             return Decision::Conflict;
         }
-        self.certifier.record(index, keys.clone());
         changes.writes.push(writes);
-        changes.keys.push(keys);
+        changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));
+        self.certifier.record(index, keys);
         Decision::Committed
     }
 
@@ -142,8 +143,8 @@ impl Applier {
             changes.created.push(table);
             // A transaction that looked for the table before conflicts.
             let keys = KeySet::whole([KeySpace { table: CATALOG, index: None }]);
-            self.certifier.record(index, keys.clone());
-            changes.keys.push(keys);
+            changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));
+            self.certifier.record(index, keys);
         }
         Decision::Committed
     }
@@ -164,12 +165,11 @@ impl Applier {
             for writes in &changes.writes {
                 tx.apply(writes).await?;
             }
-            for (number, keys) in (0..).zip(&changes.keys) {
-                tx.put(&storage.window, &(index, number), keys.as_bytes()).await?;
+            if !changes.keys.is_empty() {
+                tx.put(&storage.window, &index, &encode(&changes.keys)).await?;
             }
             // An entry leaves the window with each that enters it.
-            let last = index.saturating_sub(WINDOW);
-            tx.delete_range(&storage.window, ..(last + 1, 0)).await?;
+            tx.delete_range(&storage.window, ..=index.saturating_sub(WINDOW)).await?;
             tx.put(&storage.state, row::APPLIED, &applied).await
         };
         self.replica.begin_applying(index);
@@ -182,9 +182,11 @@ impl Applier {
 /// Rebuilds the certifier from the stored window.
 async fn restore_certifier(storage: &Storage, applied: u64) -> Result<OrderedCertifier> {
     let mut certifier = OrderedCertifier::starting_at(WINDOW, applied.saturating_sub(WINDOW));
-    for ((index, _), keys) in storage.db.scan(&storage.window, ..).await? {
-        let keys = KeySet::decode(&keys).expect("the window holds key sets of this version");
-        certifier.record(index, keys);
+    for (index, sets) in storage.db.scan(&storage.window, ..).await? {
+        for keys in decode::<Vec<Bytes>>(&sets) {
+            let keys = KeySet::decode(&keys).expect("the window holds key sets of this version");
+            certifier.record(index, keys);
+        }
     }
     certifier.advance(applied);
     Ok(certifier)

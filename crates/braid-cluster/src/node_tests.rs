@@ -260,7 +260,7 @@ async fn a_leader_that_restarts_shows_what_was_committed_before() {
     let (lost, of) = (storage.clone(), table.clone());
     let lose = async move |tx: &Transaction| {
         tx.put(&lost.state, row::APPLIED, &encode(&applied)).await?;
-        tx.delete_range(&lost.window, (first + 1, 0)..).await?;
+        tx.delete_range(&lost.window, first + 1..).await?;
         tx.put(&of, &1, &1).await
     };
     db.run(lose).await.unwrap();

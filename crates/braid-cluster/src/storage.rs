@@ -65,8 +65,8 @@ pub struct Storage {
     pub state: Table<str, [u8]>,
     /// Name to encoded [`ClusterTable`](crate::command::ClusterTable): the cluster's catalog.
     pub catalog: Table<str, [u8]>,
-    /// Log index and position to the keys that a committed transaction of the entry wrote.
-    pub window: Table<(u64, u64), [u8]>,
+    /// Log index to the encoded sets of keys that the committed transactions of the entry wrote.
+    pub window: Table<u64, [u8]>,
     /// Number to chunk of the snapshot that is being received or installed.
     pub received: Table<u64, [u8]>,
 }

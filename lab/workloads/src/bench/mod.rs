@@ -14,9 +14,9 @@ use crate::workload::paper;
 use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, arrivals, blocked, bulk, changes, churn, commit, hot_cold, idle, inserts,
-    isolation, keys, load, log, overwrite, paged, paths, reads, reopen, requests, rmw, scan,
-    smallbank, sysbench, tatp, timeline, tpcc, tpch, trace, updates, ycsb,
+    airports, all, arrivals, blocked, bulk, changes, churn, cluster, commit, hot_cold, idle,
+    inserts, isolation, keys, load, log, overwrite, paged, paths, reads, reopen, requests, rmw,
+    scan, smallbank, sysbench, tatp, timeline, tpcc, tpch, trace, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -203,6 +203,11 @@ workloads! {
     /// Reads next to a transaction that never waits: the delay until its worker notices them.
     #[command(after_help = "A round reads for --seconds, three times.")]
     Arrivals(arrivals::ArrivalsArguments),
+    /// Clusters of processes on this machine: writes, reads, conflicts, failover, catch-up.
+    #[command(
+        after_help = "Builds and runs a program of crates/braid-cluster; its --help lists the arguments."
+    )]
+    Cluster(cluster::ClusterArguments),
     /// The figures of the papers that Braid's ideas come from, with Braid's own figures.
     #[command(
         after_help = "Give --dir to choose the disk; several, separated by commas, for the figure that compares disks. Examples:\n  braid-lab bench paper --list\n  braid-lab bench paper corobase-5.2 --out charts\n  braid-lab bench paper all -n 5M -s 0.5 --dir DIR --out results"
@@ -229,7 +234,7 @@ impl Command {
     /// When the engine fails, the scale does not fit the machine, or a file cannot be written; and
     /// [`Error::BarsMissed`] under `--check`.
     pub fn run(&self, json: bool) -> Result<(), Error> {
-        let document = self.measure()?;
+        let document = self.measure(json)?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         if json {
             serde_json::to_writer(&mut out, &document).map_err(std::io::Error::from)?;
@@ -244,9 +249,9 @@ impl Command {
         }
     }
 
-    fn measure(&self) -> Result<Document, Error> {
+    fn measure(&self, json: bool) -> Result<Document, Error> {
         let keep = self.out.as_deref().map(Keep::new);
-        let mut stage = Stage { keep: keep.clone(), again: self.again, ..Stage::default() };
+        let mut stage = Stage { keep: keep.clone(), again: self.again, json, ..Stage::default() };
         let mut reports = self.workload.run(&mut stage)?;
         if let Some(keep) = keep {
             let arguments = format!("{:?}", self.workload);
@@ -278,7 +283,7 @@ mod tests {
 
     fn run(arguments: &[&str]) -> Document {
         let program = Program::try_parse_from([&["bench"], arguments].concat()).unwrap();
-        program.command.measure().unwrap()
+        program.command.measure(false).unwrap()
     }
 
     #[test]

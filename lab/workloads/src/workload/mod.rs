@@ -10,6 +10,7 @@ pub(crate) mod book;
 pub(crate) mod bulk;
 pub(crate) mod changes;
 pub(crate) mod churn;
+pub(crate) mod cluster;
 pub(crate) mod commit;
 pub(crate) mod contenders;
 pub(crate) mod encoding;

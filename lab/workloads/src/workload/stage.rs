@@ -24,12 +24,14 @@ pub struct Stage {
     pub(crate) keep: Option<Keep>,
     /// True if stored figures are measured again.
     pub(crate) again: bool,
+    /// True if the results are written as JSON.
+    pub(crate) json: bool,
 }
 
 impl Default for Stage {
     /// Returns an empty stage.
     fn default() -> Self {
-        Self { progress: Progress::of(0), beds: Beds::default(), keep: None, again: false }
+        Self { progress: Progress::of(0), beds: Beds::default(), keep: None, again: false, json: false }
     }
 }
 

@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, RangeBounds};
 
+use smallvec::SmallVec;
+
 use super::encoding::KeySpace;
 use super::key_set::KeySet;
 
@@ -64,8 +66,8 @@ pub struct OrderedCertifier {
 struct WrittenSpace {
     table: String,
     index: Option<String>,
-    /// The last entry that wrote each key.
-    keys: BTreeMap<Box<[u8]>, u64>,
+    /// The last entry that wrote each key. Short keys are inside the nodes of the tree.
+    keys: BTreeMap<SmallVec<[u8; 16]>, u64>,
     /// Ranges, with the entry that wrote each, oldest first.
     ranges: VecDeque<(u64, WrittenRange)>,
 }
@@ -155,7 +157,9 @@ impl OrderedCertifier {
             let oldest = self.oldest_snapshot;
             return Err(CertificationConflict::TooOld { snapshot, oldest });
         }
-        [read, written].into_iter().try_for_each(|set| self.certify_set(set, snapshot))
+        self.certify_set(read, snapshot)?;
+        // Many transactions write exactly what they read.
+        if written == read { Ok(()) } else { self.certify_set(written, snapshot) }
     }
 
     fn certify_set(&self, set: &KeySet, snapshot: u64) -> Result<(), CertificationConflict> {
@@ -197,7 +201,7 @@ impl OrderedCertifier {
             let keys = &mut self.spaces[places[usize::from(space)]].keys;
             match keys.get_mut(key) {
                 Some(last) => *last = entry,
-                None => _ = keys.insert(key.into(), entry),
+                None => _ = keys.insert(SmallVec::from_slice(key), entry),
             }
         }
         for (space, low, high) in written.numbered_ranges() {
