@@ -85,7 +85,7 @@ pub struct Measured {
     pub failed: u64,
     /// Microseconds from the call to the acknowledgement, of each transaction.
     pub times: Histogram,
-    /// What the process used during the load.
+    /// Resources that the process used during the load.
     pub usage: Usage,
     /// Length of the load in seconds.
     pub seconds: f64,

@@ -13,8 +13,8 @@ pub struct ClusterOptions {
     /// Number of this node, unique in the cluster for ever: a node that lost its database joins
     /// with a new number.
     pub node: NodeId,
-    /// Interval of the leader's heartbeats. Followers begin an election after 5 to 10 intervals
-    /// without one. Default: 100 ms.
+    /// Interval of the leader's heartbeats. Followers begin an election after 15 to 20 intervals
+    /// without one: the lease of the leader, and then a random time. Default: 100 ms.
     pub heartbeat: Duration,
     /// Deadline of calls, which [`Cluster::with_timeout`](crate::Cluster::with_timeout) changes.
     /// Default: 5 s.
