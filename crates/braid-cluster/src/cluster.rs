@@ -26,7 +26,7 @@ use crate::replica::Replica;
 use crate::service::{ReadFloor, Service};
 use crate::state_machine::StateMachine;
 use crate::status::Status;
-use crate::storage::{RESERVED_PREFIX, Storage, row};
+use crate::storage::{CATALOG_TABLE, RESERVED_PREFIX, Storage, row};
 use crate::transport::Transport;
 
 /// Longest deadline of a call. Longer ones have the same effect, and clocks cannot express some.
@@ -34,8 +34,10 @@ const MAX_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// A node of a cluster. Handles are cheap to clone and work from any task.
 ///
-/// The tables of a cluster are changed only through [`Cluster::run`]. A write to them through the
-/// [`Database`] itself would be missing on the other nodes.
+/// The database of a node is written only through [`Cluster::run`]. A write through the
+/// [`Database`] itself would be missing on the other nodes. It fails with
+/// [`Misuse::RestrictedWrite`](braiddb::Misuse), also when the database is opened without the
+/// cluster.
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) inner: Arc<Inner>,
@@ -43,6 +45,7 @@ pub struct Cluster {
 }
 
 pub(crate) struct Inner {
+    /// For reads: it accepts no writes.
     pub(crate) db: Database,
     pub(crate) options: ClusterOptions,
     pub(crate) replica: Arc<Replica>,
@@ -82,7 +85,9 @@ impl Cluster {
         transport: Arc<dyn Transport>,
     ) -> Result<Self> {
         let config = Arc::new(options.raft_config().map_err(Error::Options)?);
-        let storage = Arc::new(Storage::open(db.clone()).await?);
+        // Before anything is written.
+        check_tables(&db).await?;
+        let storage = Arc::new(Storage::open(&db).await?);
         claim(&storage, &options).await?;
         let replica = Replica::new(storage.clone());
         let machine = StateMachine::open(replica.clone()).await?;
@@ -207,7 +212,8 @@ impl Cluster {
             let deadline = tokio::time::Instant::now() + self.timeout;
             self.submit(Action::CreateTable(table), deadline).await?;
         }
-        Ok(self.inner.db.open_table(name).await?)
+        // Through the handle that writes: the catalog notes the version of the type of the values.
+        Ok(self.inner.replica.storage.db.open_table(name).await?)
     }
 
     /// Returns the state of the cluster as this node knows it.
@@ -260,16 +266,24 @@ async fn claim(storage: &Storage, options: &ClusterOptions) -> Result<()> {
             identity.node, identity.cluster
         ))),
         None => {
-            let tables = storage.db.tables().await?;
-            let other = tables.iter().find(|table| !table.name.starts_with(RESERVED_PREFIX));
-            match other {
-                Some(table) => Err(Error::Options(format!(
-                    "the database has the table {:?}, which the other nodes lack; begin with an \
-                     empty database",
-                    table.name
-                ))),
-                None => Ok(storage.set_state_row(row::IDENTITY, &identity).await?),
-            }
+            check_tables(&storage.db).await?;
+            Ok(storage.set_state_row(row::IDENTITY, &identity).await?)
         }
+    }
+}
+
+/// Checks that a database is of a node, or empty.
+async fn check_tables(db: &Database) -> Result<()> {
+    let tables = db.tables().await?;
+    if tables.iter().any(|table| table.name == CATALOG_TABLE) {
+        return Ok(());
+    }
+    match tables.iter().find(|table| !table.name.starts_with(RESERVED_PREFIX)) {
+        Some(table) => Err(Error::Options(format!(
+            "the database has the table {:?}, which the other nodes lack; begin with an empty \
+             database",
+            table.name
+        ))),
+        None => Ok(()),
     }
 }

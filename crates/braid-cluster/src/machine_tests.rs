@@ -34,7 +34,7 @@ impl Node {
     async fn open(directory: TempDir) -> Self {
         let options = Options::default().workers(1).socket(false);
         let db = Database::open(directory.path(), options).unwrap();
-        let replica = Replica::new(Arc::new(Storage::open(db).await.unwrap()));
+        let replica = Replica::new(Arc::new(Storage::open(&db).await.unwrap()));
         let machine = StateMachine::open(replica.clone()).await.unwrap();
         Self { directory, replica, machine }
     }

@@ -138,7 +138,7 @@ async fn the_token_of_a_transaction_that_reads_covers_what_it_read() {
     let index = put(node, &table, 1).await.unwrap();
     // As between the commit of an entry in the database and the report that it is applied.
     node.inner.replica.begin_applying(index + 1);
-    node.database().put(&table, &1, &2).await.unwrap();
+    node.inner.replica.storage.db.put(&table, &1, &2).await.unwrap();
     let read = node.run(async move |tx: &Transaction| tx.get(&table, &1).await).await.unwrap();
     assert_eq!(read.value, Some(2));
     assert!(read.token.0 > index, "{read:?}");
@@ -263,7 +263,7 @@ async fn a_leader_that_restarts_shows_what_was_committed_before() {
         tx.delete_range(&lost.window, first + 1..).await?;
         tx.put(&of, &1, &1).await
     };
-    db.run(lose).await.unwrap();
+    storage.db.run(lose).await.unwrap();
     // Only the empty messages by which a leader confirms its role, and no entries.
     let passes = |request: &Request| {
         matches!(request, Request::Append(append)
@@ -315,13 +315,14 @@ async fn reads_do_not_wait_for_entries_that_were_never_committed() {
     let (node, db) = (&nodes[0], nodes[0].database().clone());
     let table: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
     put(node, &table, 1).await.unwrap();
-    let log = node.inner.replica.storage.log.clone();
+    let storage = node.inner.replica.storage.clone();
+    let log = storage.log.clone();
     node.shutdown().await;
     let (last, entry) = db.last(&log).await.unwrap().unwrap();
     let mut entry: Entry = decode(&entry);
     for index in last + 1..last + 10 {
         entry.log_id.index = index;
-        db.put(&log, &index, &encode(&entry)).await.unwrap();
+        storage.db.put(&log, &index, &encode(&entry)).await.unwrap();
     }
     let leads = |node: &Node| node.status().role == Role::Leader;
     until(|| nodes[1..].iter().any(leads)).await;

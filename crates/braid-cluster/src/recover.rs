@@ -27,7 +27,7 @@ impl Cluster {
         if db.tables().await?.iter().all(|table| table.name != STATE_TABLE) {
             return Err(no_node());
         }
-        let storage = Storage::open(db.clone()).await?;
+        let storage = Storage::open(db).await?;
         let old: Option<Identity> = storage.state_row(row::IDENTITY).await?;
         if old.is_some_and(|old| old.cluster == cluster) {
             return Err(Error::Options(format!(

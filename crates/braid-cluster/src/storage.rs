@@ -22,6 +22,9 @@ pub const CATALOG_TABLE: &str = "raft.catalog";
 /// Name of the certification window, which snapshots contain.
 pub const WINDOW_TABLE: &str = "raft.window";
 
+/// The call through which programs write, for errors of other writes.
+const WRITER: &str = "cluster.run (Cluster::run of braid-cluster)";
+
 /// Pause before a transaction is repeated that found the database overloaded.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -58,6 +61,7 @@ impl Applied {
 /// The database and the handles of the cluster's own tables.
 #[derive(Clone, Debug)]
 pub struct Storage {
+    /// The only handle through which the database accepts writes.
     pub db: Database,
     /// Log index to encoded entry.
     pub log: Table<u64, [u8]>,
@@ -72,8 +76,9 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens or creates the tables.
-    pub async fn open(db: Database) -> Result<Self> {
+    /// Opens or creates the tables, and restricts writes to the cluster.
+    pub async fn open(db: &Database) -> Result<Self> {
+        let db = db.restrict_writes(WRITER).await?;
         Ok(Self {
             log: db.open_or_create_table("raft.log").await?,
             state: db.open_or_create_table(STATE_TABLE).await?,

@@ -20,7 +20,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(1).socket(false);
         let db = Database::open(directory.path(), options).map_err(storage_error)?;
-        let storage = Arc::new(Storage::open(db).await.map_err(storage_error)?);
+        let storage = Arc::new(Storage::open(&db).await.map_err(storage_error)?);
         let replica = Replica::new(storage.clone());
         let machine = StateMachine::open(replica).await.map_err(storage_error)?;
         Ok((directory, LogStore::new(storage, Arc::default()), machine))

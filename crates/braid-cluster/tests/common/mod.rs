@@ -144,6 +144,15 @@ impl TestCluster {
         cluster.database().close().unwrap();
     }
 
+    /// Returns the directory of a node's database.
+    pub fn directory(&self, node: NodeId) -> &std::path::Path {
+        match &self.disks[&node] {
+            Disk::Directory(directory) => directory.path(),
+            #[cfg(braid_simulation)]
+            Disk::Simulated(_) => panic!("node {node} has a simulated disk"),
+        }
+    }
+
     /// Waits until a node knows the leader.
     pub async fn leader(&self) -> NodeId {
         let find = async {

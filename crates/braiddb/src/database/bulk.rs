@@ -164,6 +164,7 @@ impl Database {
             if !self.shared.engine.owns(&records) {
                 return Err(Error::Misuse(Misuse::ForeignTable(name.to_string())));
             }
+            self.refuse_if_restricted(&name)?;
             records.into_paged().ok_or_else(|| Error::Misuse(Misuse::NotPaged(name.to_string())))
         });
         each.collect()
@@ -265,7 +266,7 @@ where
     let worker = WorkerTransactions::current();
     let failed = |error: Error| TransactionFailure::Engine(error);
     let gates = worker.close_gates(tables).await.map_err(|why| failed(cannot_begin(why)))?;
-    let mode = options.mode(worker.engine().isolation);
+    let mode = options.mode(worker.engine());
     let begun = worker.begin_bulk(mode, gates).map_err(|_| failed(Error::Overloaded))?;
     begun.name_conflicts();
     let transaction = Transaction::new(begun, 1);

@@ -61,6 +61,7 @@ impl Database {
     /// that transaction; the errors of [`Database::run`].
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         refuse_on_worker()?;
+        self.refuse_if_restricted(name)?;
         let name = name.to_owned();
         self.on_worker(async move || drop_table(&name).await).await
     }
@@ -86,6 +87,7 @@ impl Database {
     /// dropped; the errors of [`Database::run`].
     pub async fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
+        self.refuse_if_restricted(from)?;
         let (from, to) = (from.to_owned(), to.to_owned());
         self.on_worker(async move || rename_table(&from, &to).await).await
     }

@@ -64,7 +64,7 @@ impl Database {
     /// Writes a record on this thread. `None` if a worker must run the transaction.
     pub(super) async fn write_as_guest(&self, write: &EncodedWrite) -> Option<bool> {
         let Shared { engine, workers, guests, .. } = &*self.shared;
-        if !guests.are_admitted() {
+        if !guests.are_admitted() || self.is_restricted() {
             return None;
         }
         pause_if_due().await;

@@ -49,6 +49,8 @@ use crate::transaction::{Engine, GuestWriters};
 #[derive(Clone)]
 pub struct Database {
     pub(in crate::database) shared: Arc<Shared>,
+    /// Its transactions may write although writes are restricted (`restriction.rs`).
+    pub(in crate::database) may_write: bool,
 }
 
 /// State that all handles share. Fields are dropped in order: workers before the data they use.

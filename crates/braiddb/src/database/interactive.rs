@@ -17,7 +17,7 @@ use futures_core::Stream;
 use super::error::{Error, Result, TransactionEnd};
 use super::handle::Database;
 use super::transaction::Transaction;
-use super::transaction_builder::TransactionBuilder;
+use super::transaction_builder::{TransactionBuilder, TransactionOptions};
 use super::workers::{NeedsWorkers, Workers, ended, send};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -26,9 +26,7 @@ use crate::sched::{
     UserFailure,
 };
 use crate::sync::{OnceLock, async_queue, clock, oneshot};
-use crate::transaction::{
-    AbortCause, Engine, InteractivePermit, TransactionMode, WorkerTransactions,
-};
+use crate::transaction::{AbortCause, Engine, InteractivePermit, WorkerTransactions};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Runs a step and sends the result to its caller. Returns `false` if the step panicked.
@@ -202,8 +200,7 @@ impl TransactionBuilder {
     /// As [`Database::begin`].
     pub async fn begin(self) -> Result<InteractiveTransaction> {
         let shared = &self.db.shared;
-        let mode = self.options.mode(shared.engine.isolation);
-        Ok(shared.workers.begin(mode, true).await?.0)
+        Ok(shared.workers.begin(self.options, true).await?.0)
     }
 }
 
@@ -213,12 +210,12 @@ impl Workers {
     /// # Errors
     /// As [`Database::begin`].
     pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
-        self.begin(TransactionMode::ReadOnly, false).await
+        self.begin(TransactionOptions::READ_ONLY, false).await
     }
 
     async fn begin(
         &self,
-        mode: TransactionMode,
+        options: TransactionOptions,
         limited: bool,
     ) -> Result<(InteractiveTransaction, Lsn)> {
         let (requests, inbox) = async_queue::unbounded();
@@ -227,7 +224,7 @@ impl Workers {
         let expired = Arc::new(OnceLock::new());
         let at_expiry = expired.clone();
         let begin = async {
-            self.spawn(move || Box::pin(serve((mode, limited), inbox, reply, at_expiry)))?;
+            self.spawn(move || Box::pin(serve((options, limited), inbox, reply, at_expiry)))?;
             begun.await.map_err(|oneshot::Canceled| self.ended())?
         };
         let begin = NeedsWorkers::new(self.probe(), begin).await?;
@@ -238,7 +235,7 @@ impl Workers {
 
 /// The worker's side of an interactive transaction.
 async fn serve(
-    (mode, limited): (TransactionMode, bool),
+    (options, limited): (TransactionOptions, bool),
     mut inbox: UntilRecorded<async_queue::UnboundedReceiver<InteractiveRequest>>,
     begun: UntilRecorded<oneshot::Sender<Result<Lsn>>>,
     at_expiry: Arc<OnceLock<ExpiredLimit>>,
@@ -247,6 +244,7 @@ async fn serve(
     let place = InteractivePermit::take(&worker);
     // Counted before it begins, so that no task waits for it unknowingly.
     let _counted = (!limited).then(|| worker.engine().count_snapshot());
+    let mode = options.mode(worker.engine());
     let Ok((_place, core)) = place.and_then(|place| Ok((place, worker.begin_as(mode)?))) else {
         send(begun.into_inner(), Err(Error::Overloaded));
         return;

@@ -33,6 +33,7 @@ mod point;
 mod proposal;
 mod read_only;
 mod recovery;
+mod restriction;
 mod retry;
 mod run;
 mod run_on;

@@ -194,6 +194,7 @@ impl Database {
         let recovery = Recovery::new(&recovered, begin.elapsed());
         let db = Self::start(options, engine, unused_log, simulated, recovery)?;
         let dropped = block_on(db.load_catalog(pages))?;
+        block_on(db.load_write_restriction())?;
         block_on(db.load_slots())?;
         files.check_current()?;
         drop(files);
@@ -309,7 +310,7 @@ impl Database {
         let workers = Workers::new(executor.jobs().clone());
         let (slots, socket) = (Arc::default(), OwnedSocket(socket));
         let shared = Shared { executor, workers, guests, engine, slots, recovery, socket };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), may_write: false })
     }
 }
 

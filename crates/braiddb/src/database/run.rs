@@ -376,8 +376,7 @@ pub(super) async fn attempts<T, E>(
     runtime: &CallerRuntime,
     body: impl Body<T, E>,
 ) -> Result<Outcome<T>, Box<TransactionFailure<E>>> {
-    let mode = options.mode(worker.engine().isolation);
-    let Ok(mut begun) = worker.begin_as(mode) else {
+    let Ok(mut begun) = worker.begin_as(options.mode(worker.engine())) else {
         sched::hold_after_failure().await;
         return Err(Box::new(TransactionFailure::Engine(Error::Overloaded)));
     };
@@ -445,7 +444,7 @@ pub(super) async fn attempts<T, E>(
         sched::count_failed_attempt();
         retries.wait_before_retry(cause, attempt).await;
         attempt += 1;
-        begun = next.begin(mode, depends_on);
+        begun = next.begin(options.mode(worker.engine()), depends_on);
         retries.exempt(&begun);
     };
     Err(fail(worker, core, depends_on, failed).await)

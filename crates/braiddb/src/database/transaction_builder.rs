@@ -3,7 +3,7 @@
 
 use super::error::Error;
 use super::handle::Database;
-use crate::transaction::{Isolation, TransactionMode};
+use crate::transaction::{Engine, Isolation, TransactionMode};
 
 /// How the engine runs one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(super) struct TransactionOptions {
     pub(super) isolation: Option<Isolation>,
     pub(super) read_only: bool,
     pub(super) ending: Ending,
+    /// The transaction may write although writes are restricted.
+    pub(super) may_write: bool,
 }
 
 /// How the engine ends a transaction whose closure succeeded.
@@ -28,15 +30,24 @@ pub(super) enum Ending {
 }
 
 impl TransactionOptions {
-    pub(super) const DEFAULT: Self =
-        Self { max_attempts: 64, isolation: None, read_only: false, ending: Ending::Durable };
+    /// Options of the engine's own transactions.
+    pub(super) const DEFAULT: Self = Self {
+        max_attempts: 64,
+        isolation: None,
+        read_only: false,
+        ending: Ending::Durable,
+        may_write: true,
+    };
     pub(super) const READ_ONLY: Self = Self { read_only: true, ..Self::DEFAULT };
 
-    /// Returns the mode of the transaction in a database with this isolation level.
-    pub(super) fn mode(self, isolation: Isolation) -> TransactionMode {
+    /// Returns the mode of a transaction that begins now.
+    pub(super) fn mode(self, engine: &Engine) -> TransactionMode {
+        // An executed transaction does not commit.
+        let may_write = self.may_write || self.ending == Ending::Abort;
         match self.read_only {
             true => TransactionMode::ReadOnly,
-            false => self.isolation.unwrap_or(isolation).into(),
+            false if !may_write && engine.write_restriction.is_set() => TransactionMode::Restricted,
+            false => self.isolation.unwrap_or(engine.isolation).into(),
         }
     }
 }
@@ -90,7 +101,9 @@ impl Database {
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     pub fn transaction(&self) -> TransactionBuilder {
-        TransactionBuilder { db: self.clone(), options: TransactionOptions::DEFAULT }
+        let options =
+            TransactionOptions { may_write: self.may_write, ..TransactionOptions::DEFAULT };
+        TransactionBuilder { db: self.clone(), options }
     }
 }
 

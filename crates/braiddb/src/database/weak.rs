@@ -21,6 +21,7 @@ use super::handle::{Database, Shared};
 #[derive(Clone)]
 pub struct WeakDatabase {
     shared: Weak<Shared>,
+    may_write: bool,
 }
 
 impl WeakDatabase {
@@ -46,7 +47,7 @@ impl WeakDatabase {
     /// # Ok::<_, Error>(())
     /// ```
     pub fn upgrade(&self) -> Option<Database> {
-        self.shared.upgrade().map(|shared| Database { shared })
+        self.shared.upgrade().map(|shared| Database { shared, may_write: self.may_write })
     }
 }
 
@@ -71,6 +72,6 @@ impl Database {
     /// # Ok::<_, Error>(())
     /// ```
     pub fn downgrade(&self) -> WeakDatabase {
-        WeakDatabase { shared: Arc::downgrade(&self.shared) }
+        WeakDatabase { shared: Arc::downgrade(&self.shared), may_write: self.may_write }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) use context::counters::{AbortCause, WorkerCounters};
 pub use context::durability_level::Durability;
 pub(crate) use context::engine::{Engine, EngineOptions, Housekeeping};
 pub use context::error::{IndexError, RecordKey, UniqueViolation};
-pub(crate) use context::error::{OperationError, TooLong};
+pub(crate) use context::error::{OperationError, RestrictedWrite, TooLong};
 pub(crate) use context::fault::PanicPoint;
 #[cfg(feature = "experiment")]
 pub use context::isolation::Certifier;

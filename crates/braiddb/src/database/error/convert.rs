@@ -7,7 +7,7 @@ use crate::database::changes::TokenError;
 use crate::log::LogError;
 use crate::page::PageError;
 use crate::record::TableFull;
-use crate::transaction::{NamedKeys, OperationError, TooLong};
+use crate::transaction::{NamedKeys, OperationError, RestrictedWrite, TooLong};
 use crate::types::EncodeError;
 
 impl Error {
@@ -37,6 +37,10 @@ impl From<OperationError> for Error {
             }
             OperationError::ReadOnly => Misuse::ReadOnlyTransaction.into(),
             OperationError::ReadOnlyDatabase => Misuse::ReadOnlyDatabase.into(),
+            OperationError::RestrictedWrite(refused) => {
+                let RestrictedWrite { table, writer } = *refused;
+                Misuse::RestrictedWrite { table, writer }.into()
+            }
             OperationError::SavepointOver => Misuse::SavepointEnded.into(),
             OperationError::ScanBegun => Misuse::ScanBegun.into(),
             OperationError::WouldBlock => Misuse::WouldBlock.into(),

@@ -94,6 +94,18 @@ pub enum Misuse {
          database in a directory with a durability other than Volatile"
     )]
     NoLog,
+    /// A transaction was to write, and the database accepts writes from one caller only
+    /// ([`Database::restrict_writes`](crate::Database::restrict_writes)).
+    #[error(
+        "table {table:?} cannot be written by this call, because the database accepts writes only \
+         from {writer}; use {writer}"
+    )]
+    RestrictedWrite {
+        /// Name of the table.
+        table: String,
+        /// Name of the caller that may write.
+        writer: String,
+    },
     /// The database does not certify transactions by read validation, which this feature needs.
     #[error("{feature} need read validation; open the database with Certifier::ReadValidation")]
     NeedsReadValidation {

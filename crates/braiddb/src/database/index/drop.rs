@@ -52,6 +52,7 @@ impl Database {
         if !self.shared.engine.owns(&table.core) {
             return Err(Error::Misuse(Misuse::ForeignTable(table_name)));
         }
+        self.refuse_if_restricted(&table_name)?;
         let (table, name) = (table.core.clone(), name.to_owned());
         self.on_worker(async move || drop_index(&table, table_name, name).await).await
     }

@@ -17,7 +17,7 @@ use super::safety_net::SafetyNet;
 use super::starvation_guard::StarvationGuard;
 use super::tables::Tables;
 use super::wall_clock::{SteadyClock, WallClock};
-use super::{fault::PlantedPanic, guest_places::status_rows};
+use super::{fault::PlantedPanic, guest_places::status_rows, write_restriction::WriteRestriction};
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::{PageError, PageSpace, PageSpaceStats, PagedTable, ShrinkResult, has_zones};
@@ -118,6 +118,7 @@ pub(crate) struct Engine {
     pub(crate) durability: Durability,
     /// Set if the database was opened read-only; then even its memory is not changed.
     pub(crate) read_only: bool,
+    pub(crate) write_restriction: WriteRestriction,
     pub(crate) isolation: Isolation,
     pub(crate) interactive_idle: Option<Duration>,
     pub(crate) interactive_age: Option<Duration>,
@@ -130,7 +131,6 @@ pub(crate) struct Engine {
     /// Reader of records that are not resident.
     store: Option<ColdStore>,
     budget: Option<Arc<Budget>>,
-    /// See [`EngineOptions`].
     pub(in crate::transaction) shed_beyond: Option<usize>,
     pub(in crate::transaction) tables: Arc<Tables>,
     /// Held shared by blocking calls that use the log's files.
@@ -146,7 +146,6 @@ pub(crate) struct Engine {
     /// The serial safety net, if it replaces read validation.
     #[cfg(feature = "experiment")]
     pub(in crate::transaction) safety_net: Option<SafetyNet>,
-    /// Number of open snapshots.
     snapshots: AtomicU32,
     /// Recent commits of each worker to paged tables.
     pub(in crate::transaction) recent: Box<[CachePadded<RecentCommits>]>,
@@ -193,6 +192,7 @@ impl Engine {
             memory,
             durability,
             read_only,
+            write_restriction: WriteRestriction::default(),
             isolation: options.isolation,
             interactive_idle: options.interactive_idle,
             interactive_age: options.interactive_age,

@@ -43,6 +43,8 @@ pub(crate) enum OperationError {
     ReadOnly,
     #[error("the database was opened read-only")]
     ReadOnlyDatabase,
+    #[error("writes to the database are restricted to {}", .0.writer)]
+    RestrictedWrite(Box<RestrictedWrite>),
     #[error("the savepoint belongs to another transaction, or is undone")]
     SavepointOver,
     #[error("a scan cannot change its direction after it has begun")]
@@ -110,6 +112,13 @@ pub(crate) enum OperationError {
 pub(crate) struct TooLong {
     pub(crate) bytes: usize,
     pub(crate) limit: usize,
+}
+
+/// A table that a transaction was to write, and the only caller that may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RestrictedWrite {
+    pub(crate) table: String,
+    pub(crate) writer: String,
 }
 
 /// A table and a key that a write found or missed there.

@@ -51,6 +51,8 @@ pub(crate) enum TransactionMode {
     Snapshot,
     /// Writes are refused, so reads need not be noted.
     ReadOnly,
+    /// As `ReadOnly`, because the database accepts writes from another caller only.
+    Restricted,
 }
 
 impl TransactionMode {
@@ -64,7 +66,7 @@ impl TransactionMode {
         match self {
             #[cfg(feature = "experiment")]
             TransactionMode::SafetyNetReadOnly => true,
-            mode => mode == TransactionMode::ReadOnly,
+            mode => matches!(mode, TransactionMode::ReadOnly | TransactionMode::Restricted),
         }
     }
 
@@ -83,7 +85,9 @@ impl TransactionMode {
     pub(super) fn under_safety_net(self) -> Self {
         match self {
             TransactionMode::Serializable => TransactionMode::SafetyNet,
-            TransactionMode::ReadOnly => TransactionMode::SafetyNetReadOnly,
+            TransactionMode::ReadOnly | TransactionMode::Restricted => {
+                TransactionMode::SafetyNetReadOnly
+            }
             other => other,
         }
     }

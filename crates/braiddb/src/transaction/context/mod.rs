@@ -24,3 +24,4 @@ pub(super) mod transaction_state;
 pub(super) mod wall_clock;
 pub(super) mod worker;
 pub(super) mod write_intent;
+pub(super) mod write_restriction;

@@ -37,7 +37,7 @@ impl ActiveTransaction {
     ) -> Result<Arc<Records>, OperationError> {
         let engine = self.engine();
         if self.mode().is_read_only() {
-            return Err(self.refused_write());
+            return Err(self.refused_write(catalog));
         }
         let new = ReservedTableId { engine, id: engine.take_table_id() };
         // Before the row is written, because this may wait: if the future is dropped here, nothing

@@ -7,8 +7,9 @@ use crate::record::{InstallBase, InstallRefusal, MemoryRecords, Records, Records
 use crate::rid::Rid;
 use crate::sched::{self, compiled_here};
 use crate::transaction::context::active_transaction::ActiveTransaction;
-use crate::transaction::context::error::OperationError;
+use crate::transaction::context::error::{OperationError, RestrictedWrite};
 use crate::transaction::context::fault::PanicPoint;
+use crate::transaction::context::isolation::TransactionMode;
 use crate::transaction::context::write_intent::{ExpiryRule, WriteIntent};
 use crate::transaction::sets::write_set::WriteKind;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
@@ -29,7 +30,7 @@ impl ActiveTransaction {
     /// Returns whether the transaction may write a record, which is not large.
     #[inline(always)]
     fn is_plain_write(&self, key: &[u8], intent: &WriteIntent<'_>) -> bool {
-        !intent.is_large() && self.check_write(key, intent).is_ok()
+        !intent.is_large() && !self.mode().is_read_only() && check_lengths(key, intent).is_ok()
     }
 
     /// Inserts as `write` does, if nothing must be waited for and nothing is in the way. Otherwise
@@ -157,7 +158,10 @@ impl ActiveTransaction {
         rule: Option<ExpiryRule>,
     ) -> impl Future<Output = Result<bool, OperationError>> {
         compiled_here(async move {
-            self.check_write(key, &intent)?;
+            if self.mode().is_read_only() {
+                return Err(self.refused_write(table));
+            }
+            check_lengths(key, &intent)?;
             let _room = match intent.value() {
                 Some(value) if intent.is_large() => self.admit_large_write(value.len()).await,
                 _ => None,
@@ -181,28 +185,18 @@ impl ActiveTransaction {
         })
     }
 
-    /// Checks that the transaction may write, and that the record is not too long.
-    ///
-    /// # Errors
-    /// `ReadOnly`; a key or value that is too long.
-    #[inline(always)]
-    pub(super) fn check_write(
-        &self,
-        key: &[u8],
-        intent: &WriteIntent<'_>,
-    ) -> Result<(), OperationError> {
-        if self.mode().is_read_only() {
-            return Err(self.refused_write());
-        }
-        check_lengths(key, intent)
-    }
-
     /// The error of a transaction that may not write.
     #[cold]
-    pub(super) fn refused_write(&self) -> OperationError {
-        match self.engine().read_only {
-            true => OperationError::ReadOnlyDatabase,
-            false => OperationError::ReadOnly,
+    pub(super) fn refused_write(&self, table: &Records) -> OperationError {
+        if self.engine().read_only {
+            return OperationError::ReadOnlyDatabase;
+        }
+        match self.engine().write_restriction.writer() {
+            Some(writer) if self.mode() == TransactionMode::Restricted => {
+                let (table, writer) = (table.name().to_string(), writer.to_string());
+                OperationError::RestrictedWrite(Box::new(RestrictedWrite { table, writer }))
+            }
+            _ => OperationError::ReadOnly,
         }
     }
 
