@@ -3,14 +3,17 @@
 //! An entry's transaction also writes the state machine's position, so a node that stops applies
 //! no entry twice and skips none.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braiddb::proposals::{KeySet, KeySpace, OrderedCertifier, RowWrites};
 use braiddb::{Result, Transaction};
 use bytes::Bytes;
 
-use crate::command::{Action, ClusterTable, Command, Decision, ExecutedTransaction, Submission};
+use crate::catalog;
+use crate::command::{
+    Action, CatalogChange, ClusterTable, Command, Decision, ExecutedTransaction, Submission,
+};
 use crate::raft::{EncodedCommand, LogId, Membership};
 use crate::received::create_table;
 use crate::replica::Replica;
@@ -25,15 +28,15 @@ const MAX_TYPE_NAME_BYTES: usize = u16::MAX as usize;
 /// Prefix of names that the database keeps for itself, and the name by which transactions read its
 /// catalog.
 const ENGINE_PREFIX: &str = "braid.";
-const CATALOG: &str = "braid.catalog";
+const CATALOG_SPACE: KeySpace<'static> = KeySpace { table: "braid.catalog", index: None };
 
 /// Applies entries, in log order.
 #[derive(Debug)]
 pub struct Applier {
     replica: Arc<Replica>,
     applied: Applied,
-    /// Names of the cluster's tables.
-    tables: BTreeSet<String>,
+    /// The cluster's tables, by name.
+    tables: BTreeMap<String, ClusterTable>,
     /// Keys that recent entries wrote.
     certifier: OrderedCertifier,
 }
@@ -42,8 +45,12 @@ pub struct Applier {
 #[derive(Debug, Default)]
 struct EntryChanges {
     created: Vec<ClusterTable>,
+    /// Table that was renamed, with its new name.
+    renamed: Option<ClusterTable>,
+    /// Name of the table that was dropped or renamed.
+    removed: Option<String>,
     writes: Vec<RowWrites>,
-    /// Encoded keys of `writes`, and of the catalog if tables are created.
+    /// Encoded keys of `writes`, and of the catalog if it is changed.
     keys: Vec<Bytes>,
 }
 
@@ -52,7 +59,7 @@ impl Applier {
     pub async fn open(replica: Arc<Replica>) -> Result<Self> {
         let applied = replica.storage.applied().await?;
         let tables = replica.storage.cluster_tables().await?;
-        let tables = tables.into_iter().map(|table| table.name).collect();
+        let tables = tables.into_iter().map(|table| (table.name.clone(), table)).collect();
         let certifier = restore_certifier(&replica.storage, applied.index()).await?;
         replica.reset_applied(applied.index());
         Ok(Self { replica, applied, tables, certifier })
@@ -77,11 +84,15 @@ impl Applier {
         let command: Command = postcard::from_bytes(&command.0).unwrap_or_default();
         let (mut changes, mut decisions) = (EntryChanges::default(), Vec::new());
         let index = log_id.index;
+        let is_alone = command.submissions.len() == 1;
         for submission in command.submissions {
             let Ok(Submission { id, action }) = postcard::from_bytes(&submission) else { continue };
             let decision = match action {
                 Action::Transaction(executed) => self.certify(index, &executed, &mut changes),
-                Action::CreateTable(table) => self.create_table(index, table, &mut changes),
+                Action::Catalog { base, change } => {
+                    let change = (base, change);
+                    self.change_catalog(index, change, is_alone, &mut changes).await?
+                }
             };
             decisions.push((id, decision));
         }
@@ -104,8 +115,14 @@ impl Applier {
         let (Ok(reads), Ok(writes)) = (reads, writes) else {
             return Decision::Refused("the transaction cannot be decoded".to_owned());
         };
-        if let Some(row) = writes.rows().find(|row| !self.tables.contains(row.table)) {
-            return Decision::Refused(format!("the cluster has no table {:?}", row.table));
+        for row in writes.rows() {
+            let Some(table) = self.tables.get(row.table) else {
+                return no_table(row.table);
+            };
+            if row.value.is_some() && row.expires_at_ms.is_some() != table.ttl_ms.is_some() {
+                let reason = format!("the table {:?} has another lifetime of records", row.table);
+                return Decision::Refused(reason);
+            }
         }
         let keys = writes.keys();
         if self.certifier.certify(&reads, &keys, executed.base).is_err() {
@@ -117,8 +134,69 @@ impl Applier {
         Decision::Committed
     }
 
-    /// Creates a table unless the cluster has it. Refuses the names that the database would refuse,
-    /// because a node that cannot apply an entry stops.
+    /// Decides about a change of the catalog from the log alone, and makes it. A change that is not
+    /// a part of the entry's transaction has been made before if the node applies the entry again.
+    async fn change_catalog(
+        &mut self,
+        index: u64,
+        (base, change): (u64, CatalogChange),
+        is_alone: bool,
+        changes: &mut EntryChanges,
+    ) -> Result<Decision> {
+        let whole = KeySet::whole([CATALOG_SPACE]);
+        if self.certifier.certify(&whole, &KeySet::default(), base).is_err() {
+            return Ok(Decision::Conflict);
+        }
+        let db = &self.replica.storage.db;
+        match change {
+            CatalogChange::CreateTable(table) => Ok(self.create_table(index, table, changes)),
+            _ if !is_alone => Ok(Decision::Refused("the change needs its own entry".to_owned())),
+            CatalogChange::DropTable(name) => {
+                if self.tables.remove(&name).is_none() {
+                    return Ok(no_table(&name));
+                }
+                // From here on, closures may see it.
+                self.replica.begin_applying(index);
+                catalog::drop_table(db, &name).await?;
+                self.record_catalog(index, &[&name], changes);
+                changes.removed = Some(name);
+                Ok(Decision::Committed)
+            }
+            CatalogChange::RenameTable { from, to } => {
+                if let Err(reason) = check_name(&to) {
+                    return Ok(Decision::Refused(reason));
+                }
+                let Some(table) = self.tables.get(&from) else { return Ok(no_table(&from)) };
+                if from == to {
+                    return Ok(Decision::Committed);
+                }
+                if self.tables.contains_key(&to) {
+                    let reason = format!("the cluster has a table {to:?} already");
+                    return Ok(Decision::Refused(reason));
+                }
+                let renamed = ClusterTable { name: to.clone(), ..table.clone() };
+                self.replica.begin_applying(index);
+                catalog::rename_table(db, &from, &to).await?;
+                self.tables.remove(&from);
+                self.tables.insert(to.clone(), renamed.clone());
+                self.record_catalog(index, &[&from, &to], changes);
+                (changes.renamed, changes.removed) = (Some(renamed), Some(from));
+                Ok(Decision::Committed)
+            }
+        }
+    }
+
+    /// Records a change of the catalog and of whole tables: every transaction that read or wrote
+    /// them before conflicts.
+    fn record_catalog(&mut self, index: u64, tables: &[&str], changes: &mut EntryChanges) {
+        let tables = tables.iter().map(|table| KeySpace { table, index: None });
+        let keys = KeySet::whole(tables.chain([CATALOG_SPACE]));
+        changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));
+        self.certifier.record(index, keys);
+    }
+
+    /// Creates a table unless the cluster has it. Refuses what the database would refuse, because a
+    /// node that cannot apply an entry stops.
     fn create_table(
         &mut self,
         index: u64,
@@ -126,25 +204,22 @@ impl Applier {
         changes: &mut EntryChanges,
     ) -> Decision {
         let ClusterTable { name, key_type, value_type, .. } = &table;
-        if !(1..=MAX_NAME_BYTES).contains(&name.len())
-            || [RESERVED_PREFIX, ENGINE_PREFIX].iter().any(|prefix| name.starts_with(prefix))
-        {
-            let reason = format!(
-                "{name:?} cannot be the name of a table; use 1 to {MAX_NAME_BYTES} bytes that do not \
-                 begin with {RESERVED_PREFIX:?} or {ENGINE_PREFIX:?}"
-            );
+        if let Err(reason) = check_name(name) {
             return Decision::Refused(reason);
         }
         if key_type.len().max(value_type.len()) > MAX_TYPE_NAME_BYTES {
             let reason = format!("the name of a type has more than {MAX_TYPE_NAME_BYTES} bytes");
             return Decision::Refused(reason);
         }
-        if self.tables.insert(name.clone()) {
+        if table.ttl_ms == Some(0) {
+            let reason = "the lifetime of records is shorter than one millisecond";
+            return Decision::Refused(reason.to_owned());
+        }
+        if !self.tables.contains_key(name) {
+            self.tables.insert(name.clone(), table.clone());
             changes.created.push(table);
             // A transaction that looked for the table before conflicts.
-            let keys = KeySet::whole([KeySpace { table: CATALOG, index: None }]);
-            changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));
-            self.certifier.record(index, keys);
+            self.record_catalog(index, &[], changes);
         }
         Decision::Committed
     }
@@ -162,6 +237,12 @@ impl Applier {
                 create_table(tx, table).await?;
                 tx.put(&storage.catalog, &table.name, &encode(table)).await?;
             }
+            if let Some(name) = &changes.removed {
+                tx.delete(&storage.catalog, name).await?;
+            }
+            if let Some(table) = &changes.renamed {
+                tx.put(&storage.catalog, &table.name, &encode(table)).await?;
+            }
             for writes in &changes.writes {
                 tx.apply(writes).await?;
             }
@@ -177,6 +258,24 @@ impl Applier {
         self.replica.set_applied(index, lsn);
         Ok(())
     }
+}
+
+fn no_table(name: &str) -> Decision {
+    Decision::Refused(format!("the cluster has no table {name:?}"))
+}
+
+/// Checks that the database accepts the name of a table.
+fn check_name(name: &str) -> std::result::Result<(), String> {
+    let is_reserved = |prefix: &&str| name.starts_with(*prefix);
+    if (1..=MAX_NAME_BYTES).contains(&name.len())
+        && ![RESERVED_PREFIX, ENGINE_PREFIX].iter().any(is_reserved)
+    {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} cannot be the name of a table; use 1 to {MAX_NAME_BYTES} bytes that do not begin \
+         with {RESERVED_PREFIX:?} or {ENGINE_PREFIX:?}"
+    ))
 }
 
 /// Rebuilds the certifier from the stored window.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use braiddb::{Database, Key, Table, TableKey, Value};
+use braiddb::Database;
 use openraft::BasicNode;
 use openraft::error::{InitializeError, RaftError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
 
-use crate::command::{Action, ClusterTable, SubmissionId};
+use crate::command::SubmissionId;
 use crate::error::{Error, Result};
 use crate::intake::Intake;
 use crate::leader::Leader;
@@ -190,30 +190,6 @@ impl Cluster {
         let request = Request::Members(change);
         let answer = self.inner.leader.call(leader, request, self.timeout).await;
         answer.map(drop).map_err(|error| Error::Refused(error.to_string()))
-    }
-
-    /// Returns a table of the cluster, and creates it on all nodes if it does not exist.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the name is reserved; the errors of [`Cluster::run`]; the errors of
-    /// [`Database::open_table`] if the types differ.
-    pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
-    where
-        K: TableKey + ?Sized + 'static,
-        V: Value + ?Sized,
-    {
-        if self.inner.db.get(&self.inner.replica.storage.catalog, name).await?.is_none() {
-            let table = ClusterTable {
-                name: name.to_owned(),
-                key_type: <K::Stored as Key>::type_name(),
-                value_type: V::type_name(),
-                is_paged: false,
-            };
-            let deadline = tokio::time::Instant::now() + self.timeout;
-            self.submit(Action::CreateTable(table), deadline).await?;
-        }
-        // Through the handle that writes: the catalog notes the version of the type of the values.
-        Ok(self.inner.replica.storage.db.open_table(name).await?)
     }
 
     /// Returns the state of the cluster as this node knows it.

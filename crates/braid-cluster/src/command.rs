@@ -1,5 +1,8 @@
 //! Commands in the Raft log, and what their application decides.
 
+use std::time::Duration;
+
+use braiddb::TableOptions;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -39,8 +42,35 @@ pub struct Submission {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     Transaction(ExecutedTransaction),
-    /// Has no effect if the table exists.
+    /// A change of the catalog by a node that has applied the entries up to `base`. Conflicts if
+    /// the catalog has changed since then, so it takes effect at most once.
+    Catalog {
+        base: u64,
+        change: CatalogChange,
+    },
+}
+
+/// A change of the cluster's catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CatalogChange {
+    /// Has no effect if a table of this name exists.
     CreateTable(ClusterTable),
+    DropTable(String),
+    RenameTable {
+        from: String,
+        to: String,
+    },
+}
+
+impl Action {
+    /// Returns whether an entry with this action contains no other one. Such an action is applied in
+    /// several local transactions, and applied again if the node stops before the last one.
+    pub fn is_alone(&self) -> bool {
+        match self {
+            Self::Transaction(_) => false,
+            Self::Catalog { change, .. } => !matches!(change, CatalogChange::CreateTable(_)),
+        }
+    }
 }
 
 /// A transaction that one node executed and every node certifies.
@@ -61,6 +91,33 @@ pub struct ClusterTable {
     pub key_type: String,
     pub value_type: String,
     pub is_paged: bool,
+    pub caches_cold: bool,
+    /// Lifetime of the records, if they expire.
+    pub ttl_ms: Option<u64>,
+}
+
+impl ClusterTable {
+    /// Describes a table with these options.
+    pub fn new(name: &str, key_type: String, value_type: String, options: TableOptions) -> Self {
+        let milliseconds = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            name: name.to_owned(),
+            key_type,
+            value_type,
+            is_paged: options.paged,
+            caches_cold: options.cache_cold,
+            ttl_ms: options.ttl.map(milliseconds),
+        }
+    }
+
+    /// Returns the options with which a node creates the table.
+    pub fn options(&self) -> TableOptions {
+        let mut options = TableOptions::default();
+        options.paged = self.is_paged;
+        options.cache_cold = self.caches_cold;
+        options.ttl = self.ttl_ms.map(Duration::from_millis);
+        options
+    }
 }
 
 /// Result of a submission, the same on every node.

@@ -23,6 +23,8 @@ const QUEUE: usize = 1024;
 
 struct Waiting {
     submissions: Vec<Bytes>,
+    /// They need an entry of their own.
+    is_alone: bool,
     reply: oneshot::Sender<Result<(), Refusal>>,
 }
 
@@ -51,28 +53,50 @@ impl Intake {
 
     /// Appends submissions to the log if this node leads, and returns when they are committed.
     pub async fn append(&self, submissions: Vec<Bytes>) -> Result<(), Refusal> {
-        let decodes = |bytes: &Bytes| postcard::from_bytes::<Submission>(bytes).is_ok();
-        if !submissions.iter().all(decodes) {
-            return Err(Refusal::Stranger("a submission cannot be decoded".to_owned()));
+        let mut parts: Vec<(Vec<Bytes>, bool)> = Vec::new();
+        for bytes in submissions {
+            let submission: Submission = postcard::from_bytes(&bytes)
+                .map_err(|_| Refusal::Stranger("a submission cannot be decoded".to_owned()))?;
+            match (parts.last_mut(), submission.action.is_alone()) {
+                (Some((part, false)), false) => part.push(bytes),
+                (_, is_alone) => parts.push((vec![bytes], is_alone)),
+            }
         }
-        let (reply, result) = oneshot::channel();
-        let busy = |_| Refusal::Busy(format!("{QUEUE} batches wait for the leader"));
-        self.queue.try_send(Waiting { submissions, reply }).map_err(busy)?;
-        result.await.unwrap_or_else(|_| Err(Refusal::Failed("the node stops".to_owned())))
+        let mut results = Vec::new();
+        for (submissions, is_alone) in parts {
+            let (reply, result) = oneshot::channel();
+            let busy = |_| Refusal::Busy(format!("{QUEUE} batches wait for the leader"));
+            self.queue.try_send(Waiting { submissions, is_alone, reply }).map_err(busy)?;
+            results.push(result);
+        }
+        for result in results {
+            result.await.unwrap_or_else(|_| Err(Refusal::Failed("the node stops".to_owned())))?;
+        }
+        Ok(())
     }
 }
 
 async fn append_all(raft: Raft, mut queue: mpsc::Receiver<Waiting>, slots: Arc<Semaphore>) {
-    while let Some(first) = queue.recv().await {
+    let mut held = None;
+    loop {
+        let first = match held.take() {
+            Some(first) => first,
+            None => match queue.recv().await {
+                Some(first) => first,
+                None => return,
+            },
+        };
         // Held only while an entry is under way, so that all slots are free while none is.
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (mut command, mut replies, mut bytes) = (Command::default(), Vec::new(), 0);
         let mut next = Some(first);
-        while let Some(Waiting { submissions, reply }) = next {
+        while let Some(Waiting { submissions, is_alone, reply }) = next {
             bytes += submissions.iter().map(Bytes::len).sum::<usize>();
             command.submissions.extend(submissions);
             replies.push(reply);
-            next = if bytes < ENTRY_BYTES { queue.try_recv().ok() } else { None };
+            next = if bytes < ENTRY_BYTES && !is_alone { queue.try_recv().ok() } else { None };
+            // The next entry begins with it.
+            held = next.take_if(|next| next.is_alone);
         }
         let raft = raft.clone();
         tokio::spawn(async move {

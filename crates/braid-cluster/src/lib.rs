@@ -30,6 +30,7 @@
 //! ```
 
 mod applier;
+mod catalog;
 mod client;
 mod cluster;
 mod command;

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use braiddb::{Database, Options, Table, Transaction};
+use braiddb::{Database, Options, Table, TableOptions, Transaction};
 use openraft::storage::RaftStateMachine;
 use openraft::{CommittedLeaderId, EntryPayload, LogId};
 use tempfile::TempDir;
 
 use crate::command::{
-    Action, ClusterTable, Command, Decision, ExecutedTransaction, Submission, SubmissionId,
+    Action, CatalogChange, ClusterTable, Command, Decision, ExecutedTransaction, Submission,
+    SubmissionId,
 };
 use crate::error::Error;
 use crate::raft::{EncodedCommand, Entry};
@@ -87,6 +88,13 @@ impl Node {
         self.replica.storage.db.run(read).await.unwrap()
     }
 
+    /// Returns the names of the cluster's tables in the database.
+    async fn tables(&self) -> Vec<String> {
+        let tables = self.replica.storage.db.tables().await.unwrap();
+        let names = tables.into_iter().map(|table| table.name);
+        names.filter(|name| !name.starts_with("raft.")).collect()
+    }
+
     async fn assert_equals(&self, other: &Node) {
         for table in ["a", "raft.window", "raft.catalog"] {
             assert_eq!(self.rows(table).await, other.rows(table).await, "{table}");
@@ -121,14 +129,20 @@ fn submission(number: u64, action: Action) -> Submission {
     Submission { id: SubmissionId { node: 1, run: 1, number }, action }
 }
 
-fn table() -> Action {
+fn description() -> ClusterTable {
     let (key_type, value_type) = ("u64".to_owned(), "u64".to_owned());
-    Action::CreateTable(ClusterTable {
-        name: "a".to_owned(),
-        key_type,
-        value_type,
-        is_paged: false,
-    })
+    ClusterTable::new("a", key_type, value_type, TableOptions::default())
+}
+
+fn create(name: &str, key_type: &str) -> Action {
+    let (name, key_type) = (name.to_owned(), key_type.to_owned());
+    let table = ClusterTable { name, key_type, ..description() };
+    // In these tests, nothing changes the catalog at the same time.
+    Action::Catalog { base: u64::MAX, change: CatalogChange::CreateTable(table) }
+}
+
+fn table() -> Action {
+    create("a", "u64")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,13 +208,7 @@ async fn tables_that_the_database_refuses_are_refused() {
     let long = "x".repeat(1 << 16);
     let names = [("", "u64"), ("raft.x", "u64"), ("braid.x", "u64"), (&long[..513], "u64")];
     for (index, (name, key_type)) in (1..).zip(names.into_iter().chain([("x", &long[..])])) {
-        let table = ClusterTable {
-            name: name.to_owned(),
-            key_type: key_type.to_owned(),
-            value_type: "u64".to_owned(),
-            is_paged: false,
-        };
-        let told = node.apply(index, &[submission(index, Action::CreateTable(table))]).await;
+        let told = node.apply(index, &[submission(index, create(name, key_type))]).await;
         assert!(matches!(told[0], Decision::Refused(_)), "{name:?}");
     }
     assert_eq!(node.apply(9, &[submission(9, table())]).await, [Decision::Committed]);
@@ -220,9 +228,7 @@ async fn a_transaction_that_missed_a_new_table_conflicts() {
     let (reads, writes) = (proposal.reads.as_bytes(), proposal.writes.as_bytes());
     let (reads, writes) = (reads.to_vec().into(), writes.to_vec().into());
     let put = Action::Transaction(ExecutedTransaction { base: 1, reads, writes });
-    let Action::CreateTable(mut other) = table() else { unreachable!("creates a table") };
-    other.name = "b".to_owned();
-    node.apply(2, &[submission(1, Action::CreateTable(other))]).await;
+    node.apply(2, &[submission(1, create("b", "u64"))]).await;
     let mut node = node.restart().await;
     assert_eq!(node.apply(3, &[submission(2, put)]).await, [Decision::Conflict]);
 }
@@ -281,4 +287,89 @@ async fn an_interrupted_installation_is_resumed() {
     from.assert_equals(&to).await;
     let kept = to.replica.storage.state_row::<openraft::Vote<u64>>(row::VOTE).await.unwrap();
     assert_eq!(kept, Some(vote), "a snapshot brings no vote");
+}
+
+fn change(base: u64, change: CatalogChange) -> Action {
+    Action::Catalog { base, change }
+}
+
+fn drop_a(base: u64) -> Action {
+    change(base, CatalogChange::DropTable("a".to_owned()))
+}
+
+fn rename_a(base: u64) -> Action {
+    let (from, to) = ("a".to_owned(), "b".to_owned());
+    change(base, CatalogChange::RenameTable { from, to })
+}
+
+/// A node sends a submission again after a lost answer, so the log may contain it twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_catalog_takes_effect_once() {
+    let mut node = Node::new().await;
+    let creation = change(0, CatalogChange::CreateTable(description()));
+    let create = submission(1, creation);
+    node.apply(1, std::slice::from_ref(&create)).await;
+    let dropping = submission(2, drop_a(1));
+    assert_eq!(node.apply(2, std::slice::from_ref(&dropping)).await, [Decision::Committed]);
+    let mut node = node.restart().await;
+    assert_eq!(node.apply(3, &[create]).await, [Decision::Conflict]);
+    assert_eq!(node.apply(4, &[submission(3, table())]).await, [Decision::Committed]);
+    assert_eq!(node.apply(5, &[dropping]).await, [Decision::Conflict]);
+    assert!(node.rows("a").await.is_empty(), "the table exists");
+}
+
+/// The entry's transaction is lost, and its changes outside of that are not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_was_made_before_the_node_stopped_is_made_once() {
+    for rename in [false, true] {
+        let (mut steady, mut stopped) = (Node::new().await, Node::new().await);
+        for node in [&mut steady, &mut stopped] {
+            node.apply(1, &[submission(1, table())]).await;
+            let random = &mut fastrand::Rng::with_seed(3);
+            let put = node.execute(random, 1).await;
+            node.apply(2, &[submission(2, put)]).await;
+        }
+        let db = &stopped.replica.storage.db;
+        match rename {
+            false => db.drop_table("a").await.unwrap(),
+            true => db.rename_table("a", "b").await.unwrap(),
+        }
+        let mut stopped = stopped.restart().await;
+        let action = if rename { rename_a(2) } else { drop_a(2) };
+        for node in [&mut steady, &mut stopped] {
+            let applied = node.apply(3, &[submission(3, action.clone())]).await;
+            assert_eq!(applied, [Decision::Committed]);
+            let names: Vec<String> = node.tables().await;
+            assert_eq!(names, if rename { vec!["b"] } else { vec![] });
+        }
+        for table in if rename { &["b", "raft.catalog"][..] } else { &["raft.catalog"] } {
+            assert_eq!(steady.rows(table).await, stopped.rows(table).await);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_used_a_dropped_table_conflict() {
+    let mut node = Node::new().await;
+    node.apply(1, &[submission(1, table())]).await;
+    let put = node.execute(&mut fastrand::Rng::with_seed(3), 1).await;
+    // The change needs its own entry.
+    let together = [submission(2, drop_a(1)), submission(3, put.clone())];
+    assert!(matches!(node.apply(2, &together).await[..], [Decision::Refused(_), _]));
+    let put = match put {
+        Action::Transaction(executed) => executed,
+        Action::Catalog { .. } => unreachable!("a transaction"),
+    };
+    let again = || Action::Transaction(ExecutedTransaction { base: 2, ..put.clone() });
+    node.apply(3, &[submission(4, drop_a(2))]).await;
+    assert!(matches!(node.apply(4, &[submission(5, again())]).await[..], [Decision::Refused(_)]));
+    // Another table of this name, whose records expire.
+    let options = TableOptions::default().ttl(std::time::Duration::from_secs(60));
+    let expiring = ClusterTable::new("a", "u64".to_owned(), "u64".to_owned(), options);
+    let creation = change(4, CatalogChange::CreateTable(expiring));
+    assert_eq!(node.apply(5, &[submission(6, creation)]).await, [Decision::Committed]);
+    assert!(matches!(node.apply(6, &[submission(7, again())]).await[..], [Decision::Refused(_)]));
+    node.apply(7, &[submission(8, drop_a(6))]).await;
+    node.apply(8, &[submission(9, table())]).await;
+    assert_eq!(node.apply(9, &[submission(10, again())]).await, [Decision::Conflict]);
 }

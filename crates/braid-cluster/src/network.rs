@@ -108,7 +108,12 @@ impl Peer {
             // Nodes store no snapshot of other nodes, so openraft never sends one.
             return Err(StreamingError::Unreachable(Unreachable::new(&WrongAnswer(self.target))));
         };
-        let mut reader = SnapshotReader::begin(&storage).await.map_err(storage_error)?;
+        let reader = SnapshotReader::begin(&storage).await;
+        let mut reader = reader.map_err(|error| match error {
+            // A table is being dropped or renamed: the snapshot is sent again.
+            braiddb::Error::TableNotFound(_) => Unreachable::new(&error).into(),
+            error => StreamingError::from(storage_error(error)),
+        })?;
         let (transfer, mut number) = (fastrand::u64(..), 0);
         while let Some(chunk) = reader.next().await.map_err(storage_error)? {
             let request = Request::Chunk { transfer, number, chunk };

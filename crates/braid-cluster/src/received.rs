@@ -7,13 +7,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use braiddb::{Result, Table, TableOptions, Transaction};
-use bytes::Bytes;
+use braiddb::{Result, Table, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::catalog;
 use crate::command::ClusterTable;
 use crate::error;
-use crate::snapshot::{Chunk, SnapshotReader, snapshot_meta};
+use crate::snapshot::{Chunk, CopiedRow, SnapshotReader, snapshot_meta};
 use crate::storage::{Applied, RESERVED_PREFIX, Storage, decode, encode, row};
 
 /// Rows that one transaction of an installation writes.
@@ -142,7 +142,7 @@ pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
     }
     for table in storage.db.tables().await? {
         if !table.name.starts_with(RESERVED_PREFIX) && !kept.contains(&table.name) {
-            storage.db.drop_table(&table.name).await?;
+            catalog::drop_table(&storage.db, &table.name).await?;
         }
     }
     let (state, meta) = (storage.state.clone(), encode(&snapshot_meta(&applied)));
@@ -183,11 +183,13 @@ async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[
         Ok(if found { Some(tx.open_encoded_table(&name).await?) } else { None })
     };
     match storage.db.run(find).await? {
-        Some((table, found)) if found.key_type == wanted.key_type => {
+        Some((table, found))
+            if found.key_type == wanted.key_type && found.options == wanted.options() =>
+        {
             storage.db.clear(&table).await?;
             return Ok(table);
         }
-        Some(_) => storage.db.drop_table(&wanted.name).await?,
+        Some(_) => catalog::drop_table(&storage.db, &wanted.name).await?,
         None => {}
     }
     let wanted = wanted.clone();
@@ -196,23 +198,24 @@ async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[
 
 /// Creates a table from the names of its types.
 pub async fn create_table(tx: &Transaction, table: &ClusterTable) -> Result<Table<[u8], [u8]>> {
-    let ClusterTable { name, key_type, value_type, is_paged } = table;
-    let mut options = TableOptions::default();
-    options.paged = *is_paged;
-    tx.create_encoded_table(name, key_type, value_type, options).await
+    let ClusterTable { name, key_type, value_type, .. } = table;
+    tx.create_encoded_table(name, key_type, value_type, table.options()).await
 }
 
 async fn write_rows(
     storage: &Storage,
     table: &Table<[u8], [u8]>,
-    rows: Vec<(Bytes, Bytes)>,
+    rows: Vec<CopiedRow>,
 ) -> Result<()> {
     let rows = Arc::new(rows);
     for start in (0..rows.len()).step_by(INSTALL_STEP) {
         let (rows, table) = (rows.clone(), table.clone());
         let write = async move |tx: &Transaction| {
-            for (key, value) in rows[start..].iter().take(INSTALL_STEP) {
-                tx.put(&table, &key[..], &value[..]).await?;
+            for (key, value, expires_at_ms) in rows[start..].iter().take(INSTALL_STEP) {
+                match expires_at_ms {
+                    Some(at) => tx.put_until(&table, &key[..], &value[..], *at).await?,
+                    None => tx.put(&table, &key[..], &value[..]).await?,
+                }
             }
             Ok(())
         };

@@ -43,11 +43,14 @@ pub enum Chunk {
     Begin(Applied),
     /// Begins a table. Its rows follow.
     Table(ClusterTable),
-    /// Encoded keys and values, in key order.
-    Rows(Vec<(Bytes, Bytes)>),
+    /// In key order.
+    Rows(Vec<CopiedRow>),
     /// Last.
     End,
 }
+
+/// Encoded key and value of a record, and its expiry in milliseconds since 1970 if it expires.
+pub type CopiedRow = (Bytes, Bytes, Option<u64>);
 
 /// Returns the metadata of a snapshot with this state.
 pub fn snapshot_meta(applied: &Applied) -> SnapshotMeta {
@@ -75,7 +78,11 @@ enum ReaderState {
     Begin,
     Tables,
     /// In a table, behind a key.
-    Rows(EncodedTable, Bound<Vec<u8>>),
+    Rows {
+        table: EncodedTable,
+        expires: bool,
+        after: Bound<Vec<u8>>,
+    },
     Ended,
 }
 
@@ -112,16 +119,18 @@ impl SnapshotReader {
                     let Some((description, table)) = self.tables.pop_front() else {
                         return Ok(Some(Chunk::End));
                     };
-                    self.state = ReaderState::Rows(table, Bound::Unbounded);
+                    let expires = description.ttl_ms.is_some();
+                    self.state = ReaderState::Rows { table, expires, after: Bound::Unbounded };
                     return Ok(Some(Chunk::Table(description)));
                 }
-                ReaderState::Rows(table, after) => {
-                    let rows = self.rows(table.clone(), after).await?;
-                    let Some((last, _)) = rows.last() else {
+                ReaderState::Rows { table, expires, after } => {
+                    let rows = self.rows(table.clone(), expires, after).await?;
+                    let Some((last, ..)) = rows.last() else {
                         self.state = ReaderState::Tables;
                         continue;
                     };
-                    self.state = ReaderState::Rows(table, Bound::Excluded(last.to_vec()));
+                    let after = Bound::Excluded(last.to_vec());
+                    self.state = ReaderState::Rows { table, expires, after };
                     return Ok(Some(Chunk::Rows(rows)));
                 }
                 ReaderState::Ended => return Ok(None),
@@ -133,8 +142,9 @@ impl SnapshotReader {
     async fn rows(
         &self,
         table: EncodedTable,
+        expires: bool,
         after: Bound<Vec<u8>>,
-    ) -> Result<Vec<(Bytes, Bytes)>> {
+    ) -> Result<Vec<CopiedRow>> {
         let read = async move |tx: &Transaction| {
             let mut scan = tx.scan(&table, (after, Bound::Unbounded))?;
             let (mut rows, mut bytes) = (Vec::new(), 0);
@@ -142,7 +152,13 @@ impl SnapshotReader {
                 && let Some((key, value)) = scan.next().await?
             {
                 bytes += key.len() + value.len();
-                rows.push((Bytes::from(key), Bytes::copy_from_slice(value)));
+                rows.push((Bytes::from(key), Bytes::copy_from_slice(value), None));
+            }
+            drop(scan);
+            if expires {
+                for (key, _, expires_at_ms) in &mut rows {
+                    *expires_at_ms = tx.expires_at_ms(&table, &key[..]).await?;
+                }
             }
             Ok(rows)
         };
@@ -154,5 +170,5 @@ impl SnapshotReader {
 async fn open(tx: &Transaction, name: &str) -> Result<(ClusterTable, EncodedTable)> {
     let (table, description) = tx.open_encoded_table(name).await?;
     let braiddb::tables::TableDescription { name, key_type, value_type, options, .. } = description;
-    Ok((ClusterTable { name, key_type, value_type, is_paged: options.paged }, table))
+    Ok((ClusterTable::new(&name, key_type, value_type, options), table))
 }

@@ -57,6 +57,65 @@ impl Transaction {
         Ok(())
     }
 
+    /// Works like [`Transaction::put`], for a copy of a record that expires at a given time, in
+    /// milliseconds since 1970. [`Transaction::expires_at_ms`] returns that of the original.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
+    /// let sessions: Table<str, u64> = db.create_table_with("sessions", options).await?;
+    /// let copies: Table<str, u64> = db.create_table_with("copies", options).await?;
+    /// db.put(&sessions, "ada", &7).await?;
+    /// db.run(async move |tx| {
+    ///     let expiry = tx.expires_at_ms(&sessions, "ada").await?.expect("just written");
+    ///     tx.put_until(&copies, "ada", &7, expiry).await?;
+    ///     assert_eq!(tx.expires_at_ms(&copies, "ada").await?, Some(expiry));
+    ///     Ok(())
+    /// })
+    /// .await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::put_with_ttl`].
+    pub async fn put_until<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+        expires_at_ms: u64,
+    ) -> Result<()>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (records, value) = (self.expiring(table)?, V::encode(value)?);
+        let (key, intent) = (encode(key), WriteIntent::Put(&value));
+        let rule = ExpiryRule::Applied { expiry: expires_at_ms, now: 0 };
+        engine_code(self.core().write(records, &key, intent, Some(rule))).await?;
+        Ok(())
+    }
+
+    /// Returns the time at which a record expires in milliseconds since 1970, or `None` if the
+    /// record does not exist. See [`Transaction::put_until`].
+    ///
+    /// # Errors
+    /// As [`Transaction::expires_at`].
+    pub async fn expires_at_ms<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<u64>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.expiring(table)?;
+        let key = encode_for(records, key)?;
+        Ok(engine_code(self.core().expiry_of(records, &key)).await?)
+    }
+
     /// Returns the time at which a record expires, or `None` if the record does not exist. The
     /// table must have been created with a lifetime
     /// ([`TableOptions::ttl`](crate::TableOptions::ttl)).
@@ -87,10 +146,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let records = self.expiring(table)?;
-        let key = encode_for(records, key)?;
-        let expiry = engine_code(self.core().expiry_of(records, &key)).await?;
-        Ok(expiry.map(moment))
+        Ok(self.expires_at_ms(table, key).await?.map(moment))
     }
 
     fn expiring<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t Records>
