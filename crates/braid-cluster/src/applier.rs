@@ -14,6 +14,7 @@ use crate::catalog;
 use crate::command::{
     Action, CatalogChange, ClusterTable, Command, Decision, ExecutedTransaction, Submission,
 };
+use crate::error::{self, Error};
 use crate::raft::{EncodedCommand, LogId, Membership};
 use crate::received::create_table;
 use crate::replica::Replica;
@@ -56,12 +57,17 @@ struct EntryChanges {
 
 impl Applier {
     /// Reads the state after the last applied entry.
-    pub async fn open(replica: Arc<Replica>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Error::Version`] if the node does not understand the version of the cluster.
+    pub async fn open(replica: Arc<Replica>) -> error::Result<Self> {
         let applied = replica.storage.applied().await?;
         let tables = replica.storage.cluster_tables().await?;
         let tables = tables.into_iter().map(|table| (table.name.clone(), table)).collect();
         let certifier = restore_certifier(&replica.storage, applied.index()).await?;
+        check_version(&replica, applied.version())?;
         replica.reset_applied(applied.index());
+        replica.set_version(applied.version());
         Ok(Self { replica, applied, tables, certifier })
     }
 
@@ -79,7 +85,16 @@ impl Applier {
         self.commit(log_id, EntryChanges::default()).await
     }
 
-    pub async fn apply_command(&mut self, log_id: LogId, command: &EncodedCommand) -> Result<()> {
+    /// Applies the submissions of an entry.
+    ///
+    /// # Errors
+    /// [`Error::Version`] if the node does not understand the version that the cluster uses from
+    /// this entry on.
+    pub async fn apply_command(
+        &mut self,
+        log_id: LogId,
+        command: &EncodedCommand,
+    ) -> error::Result<()> {
         // The leader appends only commands that decode; another one has no effect on any node.
         let command: Command = postcard::from_bytes(&command.0).unwrap_or_default();
         let (mut changes, mut decisions) = (EntryChanges::default(), Vec::new());
@@ -89,6 +104,11 @@ impl Applier {
             let Ok(Submission { id, action }) = postcard::from_bytes(&submission) else { continue };
             let decision = match action {
                 Action::Transaction(executed) => self.certify(index, &executed, &mut changes),
+                Action::SetVersion(version) => {
+                    check_version(&self.replica, version)?;
+                    self.applied.raise_version(version);
+                    Decision::Committed
+                }
                 Action::Catalog { base, change } => {
                     let change = (base, change);
                     self.change_catalog(index, change, is_alone, &mut changes).await?
@@ -143,6 +163,10 @@ impl Applier {
         is_alone: bool,
         changes: &mut EntryChanges,
     ) -> Result<Decision> {
+        if change.version() > self.applied.version() {
+            let reason = format!("the change needs version {} of the cluster", change.version());
+            return Ok(Decision::Refused(reason));
+        }
         let whole = KeySet::whole([CATALOG_SPACE]);
         if self.certifier.certify(&whole, &KeySet::default(), base).is_err() {
             return Ok(Decision::Conflict);
@@ -255,9 +279,22 @@ impl Applier {
         };
         self.replica.begin_applying(index);
         let (lsn, _) = self.replica.storage.run_visible(write).await?;
+        self.replica.set_version(self.applied.version());
         self.replica.set_applied(index, lsn);
         Ok(())
     }
+}
+
+/// Checks that this node understands a version that the cluster uses.
+fn check_version(replica: &Replica, version: u32) -> error::Result<()> {
+    if replica.local.understands(version) {
+        return Ok(());
+    }
+    let understood = replica.local.versions();
+    Err(Error::Version(format!(
+        "the cluster uses version {version}, and this node understands {understood}; start the node \
+         with a newer program"
+    )))
 }
 
 fn no_table(name: &str) -> Decision {

@@ -75,6 +75,7 @@ impl Cluster {
     /// Submits a change of the catalog until no other change comes before it.
     async fn change_catalog(&self, change: CatalogChange) -> Result<()> {
         let deadline = Instant::now() + self.timeout;
+        self.require_version(change.version(), deadline).await?;
         let (mut base, mut attempts) = (self.inner.replica.applied(), 0);
         loop {
             attempts += 1;

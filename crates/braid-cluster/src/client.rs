@@ -8,7 +8,8 @@ use braiddb::{Table, Transaction};
 
 use crate::cluster::Cluster;
 use crate::error::Result;
-use crate::message::{Answer, ClientRequest, Envelope, PROTOCOL_VERSION, Request};
+use crate::identity::OLDEST_VERSION;
+use crate::message::{Answer, ClientRequest, Envelope, Header, Request};
 use crate::network::{CallFailure, call};
 use crate::raft::NodeId;
 use crate::read::Consistency;
@@ -154,8 +155,10 @@ impl Client {
 
     async fn call(&self, request: ClientRequest) -> Result<Answer, ClientError> {
         let request = Request::Client { request, timeout: self.timeout };
-        let cluster = self.cluster.clone();
-        let envelope = Envelope { version: PROTOCOL_VERSION, cluster, to: None, request };
+        // Every node understands the requests of clients in this version.
+        let (version, cluster) = (OLDEST_VERSION, self.cluster.clone());
+        let envelope =
+            Envelope { header: Header { version, cluster, id: None, to: None }, request };
         let timeout = self.timeout.saturating_add(MESSAGE_TIME);
         let answer = call(&*self.transport, &self.address, &envelope, timeout).await;
         answer.map_err(|error| match error {

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use braiddb::Database;
 use openraft::BasicNode;
-use openraft::error::{InitializeError, RaftError};
-use serde::{Deserialize, Serialize};
+use openraft::error::{Fatal, InitializeError, RaftError};
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::command::SubmissionId;
 use crate::error::{Error, Result};
+use crate::identity::{ClusterId, Identity, LocalNode};
 use crate::intake::Intake;
 use crate::leader::Leader;
 use crate::log_store::LogStore;
-use crate::message::{MemberChange, Request};
-use crate::network::Peers;
+use crate::message::{MemberChange, NodeDescription, Request};
+use crate::network::{CallFailure, Peers};
 use crate::options::ClusterOptions;
 use crate::proposer::Proposer;
 use crate::raft::{NodeId, Raft, Vote};
@@ -28,6 +28,7 @@ use crate::state_machine::StateMachine;
 use crate::status::Status;
 use crate::storage::{CATALOG_TABLE, RESERVED_PREFIX, Storage, row};
 use crate::transport::Transport;
+use crate::version::{describe_all, other_member};
 
 /// Longest deadline of a call. Longer ones have the same effect, and clocks cannot express some.
 const MAX_TIMEOUT: Duration = Duration::from_hours(24 * 365);
@@ -60,13 +61,6 @@ pub(crate) struct Inner {
     next_number: AtomicU64,
 }
 
-/// Cluster and node to which a database belongs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
-    pub(crate) cluster: String,
-    pub(crate) node: NodeId,
-}
-
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cluster({:?}, node {})", self.inner.options.cluster, self.inner.options.node)
@@ -88,15 +82,12 @@ impl Cluster {
         // Before anything is written.
         check_tables(&db).await?;
         let storage = Arc::new(Storage::open(&db).await?);
-        claim(&storage, &options).await?;
-        let replica = Replica::new(storage.clone());
+        let identity = claim(&storage, &options).await?;
+        let local = Arc::new(LocalNode::new(identity, options.newest_version));
+        let replica = Replica::new(storage.clone(), local.clone());
         let machine = StateMachine::open(replica.clone()).await?;
-        let peers = Peers {
-            cluster: options.cluster.clone(),
-            node: options.node,
-            transport: transport.clone(),
-            counters: replica.counters.clone(),
-        };
+        let peers =
+            Peers { local: local.clone(), replica: replica.clone(), transport: transport.clone() };
         let last = storage.db.last(&storage.log).await?;
         let vote: Option<Vote> = storage.state_row(row::VOTE).await?;
         let read_floor = ReadFloor {
@@ -108,14 +99,14 @@ impl Cluster {
         let raft = raft.map_err(|error| Error::Stopped(error.to_string()))?;
         let inner = Arc::new_cyclic(|inner| {
             let service = Arc::new(Service {
-                cluster: options.cluster.clone(),
-                node: options.node,
+                local,
                 raft: raft.clone(),
                 replica: replica.clone(),
                 intake: Intake::start(raft.clone()),
                 read_floor,
                 inner: inner.clone(),
                 incoming: Mutex::default(),
+                changing_members: Mutex::default(),
             });
             let retry_pause = options.heartbeat;
             let leader = Leader { raft: raft.clone(), peers, service, retry_pause };
@@ -153,15 +144,54 @@ impl Cluster {
     /// are running and learn it from this one. Has no effect if the node is a member already.
     ///
     /// # Errors
-    /// [`Error::Options`] if `members` does not contain this node.
+    /// [`Error::Options`] if `members` does not contain this node; [`Error::OtherCluster`] if one of
+    /// the others is a member of a cluster.
     pub async fn init(&self, members: BTreeMap<NodeId, String>) -> Result<()> {
+        let Inner { raft, replica, leader, .. } = &*self.inner;
+        let local = &replica.local;
+        if !members.contains_key(&local.number) {
+            let number = local.number;
+            return Err(Error::Options(format!("the members do not contain this node, {number}")));
+        }
+        let stopped = |error: Fatal<NodeId>| Error::Stopped(error.to_string());
+        if raft.is_initialized().await.map_err(stopped)? {
+            return Ok(());
+        }
+        // A node that does not answer learns the cluster later, if it is not a member of another.
+        for (node, asked) in describe_all(&leader.peers, members.clone()).await {
+            match asked {
+                Ok(NodeDescription { id: Some(id), .. }) => {
+                    // The call may have been made on that node too, with this one as a member.
+                    if self.is_admitted().await {
+                        return Ok(());
+                    }
+                    return Err(CallFailure::from(other_member(node, id)).into_error());
+                }
+                Err(failure @ CallFailure::Refused(_)) => return Err(failure.into_error()),
+                Ok(_) | Err(CallFailure::NoAnswer(_)) => {}
+            }
+        }
+        let _changing = local.changing_id.lock().await;
+        if raft.is_initialized().await.map_err(stopped)? {
+            return Ok(());
+        }
+        // Before this node sends a message as a member. Until then, another id may replace it.
+        local.set_id(&replica.storage, ClusterId::random()).await?;
         let nodes: BTreeMap<NodeId, BasicNode> =
             members.into_iter().map(|(node, address)| (node, BasicNode::new(address))).collect();
-        match self.inner.raft.initialize(nodes).await {
+        match raft.initialize(nodes).await {
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
             Err(RaftError::APIError(error)) => Err(Error::Options(error.to_string())),
-            Err(RaftError::Fatal(error)) => Err(Error::Stopped(error.to_string())),
+            Err(RaftError::Fatal(error)) => Err(stopped(error)),
         }
+    }
+
+    /// Waits for a while until this node is a member. Returns whether it is.
+    async fn is_admitted(&self) -> bool {
+        let mut metrics = self.inner.raft.metrics();
+        let limit = self.timeout.min(self.inner.options.heartbeat.saturating_mul(10));
+        let is_member = metrics.wait_for(|_| self.inner.leader.is_member());
+        matches!(tokio::time::timeout(limit, is_member).await, Ok(Ok(_)))
     }
 
     /// Adds a running node to the cluster. It copies the contents first, and then votes. If it has
@@ -189,7 +219,7 @@ impl Cluster {
         };
         let request = Request::Members(change);
         let answer = self.inner.leader.call(leader, request, self.timeout).await;
-        answer.map(drop).map_err(|error| Error::Refused(error.to_string()))
+        answer.map(drop).map_err(CallFailure::into_error)
     }
 
     /// Returns the state of the cluster as this node knows it.
@@ -233,17 +263,20 @@ impl Cluster {
 }
 
 /// Notes to which node the database belongs, or checks it.
-async fn claim(storage: &Storage, options: &ClusterOptions) -> Result<()> {
-    let identity = Identity { cluster: options.cluster.clone(), node: options.node };
+async fn claim(storage: &Storage, options: &ClusterOptions) -> Result<Identity> {
+    let identity = Identity { cluster: options.cluster.clone(), node: options.node, id: None };
     match storage.state_row::<Identity>(row::IDENTITY).await? {
-        Some(found) if found == identity => Ok(()),
-        Some(Identity { cluster, node }) => Err(Error::Options(format!(
+        Some(found) if (&found.cluster, found.node) == (&identity.cluster, identity.node) => {
+            Ok(found)
+        }
+        Some(Identity { cluster, node, .. }) => Err(Error::Options(format!(
             "the database belongs to node {node} of {cluster:?}, and is opened as node {} of {:?}",
             identity.node, identity.cluster
         ))),
         None => {
             check_tables(&storage.db).await?;
-            Ok(storage.set_state_row(row::IDENTITY, &identity).await?)
+            storage.set_state_row(row::IDENTITY, &identity).await?;
+            Ok(identity)
         }
     }
 }

@@ -48,6 +48,8 @@ pub enum Action {
         base: u64,
         change: CatalogChange,
     },
+    /// From here on, the cluster uses this version, if it used an older one.
+    SetVersion(u32),
 }
 
 /// A change of the cluster's catalog.
@@ -62,12 +64,22 @@ pub enum CatalogChange {
     },
 }
 
+impl CatalogChange {
+    /// Returns the version from which on nodes understand the change.
+    pub fn version(&self) -> u32 {
+        match self {
+            Self::CreateTable(_) => 1,
+            Self::DropTable(_) | Self::RenameTable { .. } => 2,
+        }
+    }
+}
+
 impl Action {
     /// Returns whether an entry with this action contains no other one. Such an action is applied in
     /// several local transactions, and applied again if the node stops before the last one.
     pub fn is_alone(&self) -> bool {
         match self {
-            Self::Transaction(_) => false,
+            Self::Transaction(_) | Self::SetVersion(_) => false,
             Self::Catalog { change, .. } => !matches!(change, CatalogChange::CreateTable(_)),
         }
     }

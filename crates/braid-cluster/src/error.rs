@@ -70,6 +70,17 @@ pub enum Error {
     /// Written: nothing. Remedy: correct the call.
     #[error("the cluster refuses the change: {0}")]
     Refused(String),
+    /// A node belongs to another cluster, of another name or another id.
+    ///
+    /// Written: nothing. Remedy: correct the address or the name, or start the node with an empty
+    /// database.
+    #[error("a node belongs to another cluster: {0}")]
+    OtherCluster(String),
+    /// A node does not understand a version of the protocol that the cluster uses or needs.
+    ///
+    /// Written: nothing. Remedy: upgrade the node.
+    #[error("a version of the protocol is not understood: {0}")]
+    Version(String),
     /// The node stopped, because it was shut down or its database failed.
     ///
     /// Written: nothing. Remedy: start the node again, or call another one.

@@ -55,7 +55,7 @@ impl Leader {
         request: Request,
         timeout: Duration,
     ) -> Result<Answer, CallFailure> {
-        if leader.id != self.peers.node {
+        if leader.id != self.peers.local.number {
             return self.peers.call(leader.id, &leader.address, request, timeout).await;
         }
         match tokio::time::timeout(timeout, self.service.execute(request)).await {
@@ -75,6 +75,6 @@ impl Leader {
     /// Returns whether this node is a voter or learner of a cluster.
     pub fn is_member(&self) -> bool {
         let metrics = self.raft.metrics().borrow().clone();
-        metrics.membership_config.membership().get_node(&self.peers.node).is_some()
+        metrics.membership_config.membership().get_node(&self.peers.local.number).is_some()
     }
 }

@@ -37,6 +37,7 @@ mod command;
 mod counters;
 mod error;
 mod grpc;
+mod identity;
 mod intake;
 mod leader;
 mod log_store;
@@ -62,6 +63,7 @@ mod storage;
 mod submit;
 mod transfer;
 mod transport;
+mod version;
 
 #[cfg(test)]
 mod machine_tests;

@@ -14,6 +14,7 @@ use crate::command::{
     SubmissionId,
 };
 use crate::error::Error;
+use crate::identity::{Identity, LocalNode, NEWEST_VERSION};
 use crate::raft::{EncodedCommand, Entry};
 use crate::received;
 use crate::replica::Replica;
@@ -33,9 +34,17 @@ impl Node {
     }
 
     async fn open(directory: TempDir) -> Self {
+        Self::with_version(directory, NEWEST_VERSION).await
+    }
+
+    /// Opens a node that understands versions up to this one.
+    async fn with_version(directory: TempDir, newest: u32) -> Self {
         let options = Options::default().workers(1).socket(false);
         let db = Database::open(directory.path(), options).unwrap();
-        let replica = Replica::new(Arc::new(Storage::open(&db).await.unwrap()));
+        let storage = Arc::new(Storage::open(&db).await.unwrap());
+        let identity = Identity { cluster: "test".to_owned(), node: 1, id: None };
+        let local = Arc::new(LocalNode::new(identity, newest));
+        let replica = Replica::new(storage, local);
         let machine = StateMachine::open(replica.clone()).await.unwrap();
         Self { directory, replica, machine }
     }
@@ -293,6 +302,11 @@ fn change(base: u64, change: CatalogChange) -> Action {
     Action::Catalog { base, change }
 }
 
+/// Lets the cluster use version 2.
+fn version_2() -> Submission {
+    submission(u64::MAX, Action::SetVersion(2))
+}
+
 fn drop_a(base: u64) -> Action {
     change(base, CatalogChange::DropTable("a".to_owned()))
 }
@@ -308,7 +322,7 @@ async fn a_change_of_the_catalog_takes_effect_once() {
     let mut node = Node::new().await;
     let creation = change(0, CatalogChange::CreateTable(description()));
     let create = submission(1, creation);
-    node.apply(1, std::slice::from_ref(&create)).await;
+    node.apply(1, &[version_2(), create.clone()]).await;
     let dropping = submission(2, drop_a(1));
     assert_eq!(node.apply(2, std::slice::from_ref(&dropping)).await, [Decision::Committed]);
     let mut node = node.restart().await;
@@ -324,7 +338,7 @@ async fn a_change_that_was_made_before_the_node_stopped_is_made_once() {
     for rename in [false, true] {
         let (mut steady, mut stopped) = (Node::new().await, Node::new().await);
         for node in [&mut steady, &mut stopped] {
-            node.apply(1, &[submission(1, table())]).await;
+            node.apply(1, &[version_2(), submission(1, table())]).await;
             let random = &mut fastrand::Rng::with_seed(3);
             let put = node.execute(random, 1).await;
             node.apply(2, &[submission(2, put)]).await;
@@ -351,14 +365,16 @@ async fn a_change_that_was_made_before_the_node_stopped_is_made_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_that_used_a_dropped_table_conflict() {
     let mut node = Node::new().await;
-    node.apply(1, &[submission(1, table())]).await;
+    let early = node.apply(1, &[submission(1, drop_a(0))]).await;
+    assert!(matches!(&early[..], [Decision::Refused(reason)] if reason.contains("version 2")));
+    node.apply(1, &[version_2(), submission(1, table())]).await;
     let put = node.execute(&mut fastrand::Rng::with_seed(3), 1).await;
     // The change needs its own entry.
     let together = [submission(2, drop_a(1)), submission(3, put.clone())];
     assert!(matches!(node.apply(2, &together).await[..], [Decision::Refused(_), _]));
     let put = match put {
         Action::Transaction(executed) => executed,
-        Action::Catalog { .. } => unreachable!("a transaction"),
+        _ => unreachable!("a transaction"),
     };
     let again = || Action::Transaction(ExecutedTransaction { base: 2, ..put.clone() });
     node.apply(3, &[submission(4, drop_a(2))]).await;
@@ -372,4 +388,17 @@ async fn transactions_that_used_a_dropped_table_conflict() {
     node.apply(7, &[submission(8, drop_a(6))]).await;
     node.apply(8, &[submission(9, table())]).await;
     assert_eq!(node.apply(9, &[submission(10, again())]).await, [Decision::Conflict]);
+}
+
+/// Otherwise it would skip what it does not understand, and differ from the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_program_stops_at_a_version_that_it_does_not_understand() {
+    let mut node = Node::with_version(tempfile::tempdir().unwrap(), 1).await;
+    node.apply(1, &[submission(1, table())]).await;
+    let command = Command { submissions: vec![encode(&version_2()).into()] };
+    let log_id = LogId::new(CommittedLeaderId::new(1, 1), 2);
+    let payload = EntryPayload::Normal(EncodedCommand(encode(&command).into()));
+    let failed = node.machine.apply([Entry { log_id, payload }]).await.unwrap_err();
+    assert!(failed.to_string().contains("newer program"), "{failed}");
+    assert_eq!(node.replica.storage.applied().await.unwrap().index(), 1);
 }

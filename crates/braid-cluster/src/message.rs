@@ -9,22 +9,31 @@ use openraft::raft::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::command::SubmissionId;
+use crate::identity::ClusterId;
 use crate::raft::{NodeId, TypeConfig, Vote};
 use crate::read::Consistency;
 use crate::snapshot::Chunk;
 use crate::status::Status;
 
-/// Version of the protocol. Nodes with different versions do not talk to each other.
-pub const PROTOCOL_VERSION: u32 = 1;
-
-/// A request with the addressee, so that a node refuses what is meant for others.
+/// The first part of a message, the same in all versions: a node refuses what is meant for others,
+/// or what it does not understand, before it decodes the rest.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Envelope {
+pub struct Header {
+    /// Version in which the request is encoded.
     pub version: u32,
     /// Name of the cluster, from the options of the sender.
     pub cluster: String,
+    /// Id of the cluster. A client and a node that is no member know none.
+    pub id: Option<ClusterId>,
     /// The node that is called. A client knows only an address, and names no node.
     pub to: Option<NodeId>,
+}
+
+/// A request with its header.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Envelope {
+    pub header: Header,
     pub request: Request,
 }
 
@@ -58,11 +67,35 @@ pub enum Request {
     Elect {
         timeout: Duration,
     },
+    /// Asks a node for its description.
+    Describe,
+    /// Asks the leader to let the cluster use a version.
+    RaiseVersion {
+        id: SubmissionId,
+        version: u32,
+    },
     /// A request of a client, to any node.
     Client {
         request: ClientRequest,
         timeout: Duration,
     },
+}
+
+impl Request {
+    /// Returns whether the request comes from a node that leads, or asks to lead, a cluster with
+    /// this node as a member.
+    pub fn admits(&self) -> bool {
+        matches!(self, Self::Append(_) | Self::Vote(_) | Self::Chunk { .. } | Self::Install { .. })
+    }
+}
+
+/// What a node says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDescription {
+    pub oldest_version: u32,
+    pub newest_version: u32,
+    /// Id of its cluster, if it is a member of one.
+    pub id: Option<ClusterId>,
 }
 
 /// A change of the cluster's members.
@@ -97,6 +130,7 @@ pub enum Answer {
     Install(SnapshotResponse<NodeId>),
     ReadIndex(u64),
     Status(Status),
+    Node(NodeDescription),
     Value(Option<String>),
 }
 
@@ -109,9 +143,15 @@ pub enum Refusal {
     /// The leader cannot reach a majority.
     #[error("the leader does not reach a majority of the nodes")]
     NoQuorum,
-    /// The sender is not of this cluster.
-    #[error("the request is meant for another cluster, node or version: {0}")]
+    /// The message is not for this node.
+    #[error("the request is meant for another node, or damaged: {0}")]
     Stranger(String),
+    /// One of the nodes belongs to another cluster.
+    #[error("{0}")]
+    OtherCluster(String),
+    /// A node does not understand a version.
+    #[error("{0}")]
+    Version(String),
     /// The node cannot take the request now.
     #[error("the node is busy: {0}")]
     Busy(String),

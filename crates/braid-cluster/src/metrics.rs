@@ -36,6 +36,8 @@ impl Recorder {
             node: _,
             role,
             leader,
+            cluster_id: _,
+            version,
             term,
             last_log_index,
             purged_index,
@@ -55,6 +57,8 @@ impl Recorder {
         let help = "1 if the node has stopped because of a failure.";
         self.measure("braid_cluster_has_failed", help, &[], flag(failure.is_some()));
         self.measure("braid_cluster_term", "Raft's term.", &[], *term as f64);
+        let help = "Version of the protocol that the cluster uses.";
+        self.measure("braid_cluster_version", help, &[], f64::from(*version));
         let help = "Positions in the log, in entries.";
         for (position, index) in [
             ("last", last_log_index),

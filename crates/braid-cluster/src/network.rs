@@ -13,9 +13,12 @@ use openraft::raft::{
 };
 use openraft::{BasicNode, OptionalSend};
 
-use crate::counters::{Counters, count};
-use crate::message::{Answer, Envelope, PROTOCOL_VERSION, Refusal, Request, encode};
+use crate::counters::count;
+use crate::error::Error;
+use crate::identity::LocalNode;
+use crate::message::{Answer, Envelope, Header, Refusal, Request, encode};
 use crate::raft::{NodeId, Snapshot, TypeConfig, Vote, storage_error};
+use crate::replica::Replica;
 use crate::snapshot::{SnapshotData, SnapshotReader};
 use crate::transport::{CallError, Transport};
 
@@ -27,10 +30,9 @@ const INSTALL_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Sends messages of a node to others.
 #[derive(Clone)]
 pub struct Peers {
-    pub cluster: String,
-    pub node: NodeId,
+    pub local: Arc<LocalNode>,
+    pub replica: Arc<Replica>,
     pub transport: Arc<dyn Transport>,
-    pub counters: Arc<Counters>,
 }
 
 /// A request without a usable answer.
@@ -42,6 +44,17 @@ pub enum CallFailure {
     NoAnswer(#[from] CallError),
 }
 
+impl CallFailure {
+    /// Returns the error of a request that nodes refused.
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::Refused(Refusal::OtherCluster(reason)) => Error::OtherCluster(reason),
+            Self::Refused(Refusal::Version(reason)) => Error::Version(reason),
+            failure => Error::Refused(failure.to_string()),
+        }
+    }
+}
+
 impl Peers {
     /// Sends a request to a node.
     pub async fn call(
@@ -51,8 +64,13 @@ impl Peers {
         request: Request,
         timeout: Duration,
     ) -> Result<Answer, CallFailure> {
-        let cluster = self.cluster.clone();
-        let envelope = Envelope { version: PROTOCOL_VERSION, cluster, to: Some(to), request };
+        let header = Header {
+            version: self.replica.version(),
+            cluster: self.local.cluster.clone(),
+            id: self.local.id(),
+            to: Some(to),
+        };
+        let envelope = Envelope { header, request };
         call(&*self.transport, address, &envelope, timeout).await
     }
 }
@@ -123,7 +141,7 @@ impl Peer {
         let answer = self.call(Request::Install { transfer, vote }, INSTALL_TIMEOUT).await;
         match answer.map_err(|error| Unreachable::new(&error))? {
             Answer::Install(response) => {
-                count(&self.peers.counters.snapshots_sent);
+                count(&self.peers.replica.counters.snapshots_sent);
                 Ok(response)
             }
             _ => Err(StreamingError::Network(NetworkError::new(&WrongAnswer(self.target)))),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::identity::{NEWEST_VERSION, OLDEST_VERSION};
 use crate::raft::NodeId;
 
 /// Options of a node. All nodes of a cluster should use the same, except `node`.
@@ -25,6 +26,8 @@ pub struct ClusterOptions {
     /// A follower that lacks more entries than this receives a snapshot. The log keeps at least as
     /// many. At most 2<sup>40</sup>. Default: 8 192.
     pub kept_entries: u64,
+    /// Newest version of the protocol that this node uses.
+    pub(crate) newest_version: u32,
 }
 
 impl ClusterOptions {
@@ -47,7 +50,17 @@ impl ClusterOptions {
             timeout: Duration::from_secs(5),
             max_requests: 8_192,
             kept_entries: 8_192,
+            newest_version: NEWEST_VERSION,
         }
+    }
+
+    /// Lets the node understand only versions of the protocol up to this one, as an older program
+    /// does. For tests of upgrades.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn newest_version(mut self, version: u32) -> Self {
+        self.newest_version = version.clamp(OLDEST_VERSION, NEWEST_VERSION);
+        self
     }
 
     /// Sets [`heartbeat`](Self::heartbeat).

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use braiddb::{Database, Transaction};
 use openraft::{BasicNode, CommittedLeaderId, EntryPayload};
 
-use crate::cluster::{Cluster, Identity};
+use crate::cluster::Cluster;
 use crate::error::{Error, Result};
+use crate::identity::{ClusterId, Identity};
 use crate::raft::{Entry, LogId, NodeId, Vote};
 use crate::received;
 use crate::storage::{STATE_TABLE, Storage, decode, encode, row};
@@ -52,7 +53,8 @@ impl Cluster {
         let log_id = LogId::new(CommittedLeaderId::new(term, node), last.index + 1);
         let entry = encode(&Entry { log_id, payload: EntryPayload::Membership(members) });
         let vote = encode(&Vote::new(term, node));
-        let identity = encode(&Identity { cluster: cluster.to_owned(), node });
+        let (cluster, id) = (cluster.to_owned(), Some(ClusterId::random()));
+        let identity = encode(&Identity { cluster, node, id });
         let (log, state) = (storage.log.clone(), storage.state.clone());
         let purged = encode(&last);
         let write = async move |tx: &Transaction| {

@@ -1,13 +1,14 @@
 //! Shared state of a node: the database, the applied position, and calls that wait for decisions.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{RwLock, oneshot, watch};
 
 use crate::command::{Decision, SubmissionId};
 use crate::counters::Counters;
+use crate::identity::{LocalNode, OLDEST_VERSION};
 use crate::received::ReceiveSlot;
 use crate::storage::Storage;
 
@@ -22,6 +23,9 @@ pub type Decided = (Decision, u64);
 #[derive(Debug)]
 pub struct Replica {
     pub storage: Arc<Storage>,
+    pub local: Arc<LocalNode>,
+    /// Version that the cluster uses.
+    version: AtomicU32,
     pub receiving: ReceiveSlot,
     pub counters: Arc<Counters>,
     /// Held for writing while a snapshot replaces the contents.
@@ -51,9 +55,11 @@ struct Waiting {
 }
 
 impl Replica {
-    pub fn new(storage: Arc<Storage>) -> Arc<Self> {
+    pub fn new(storage: Arc<Storage>, local: Arc<LocalNode>) -> Arc<Self> {
         Arc::new(Self {
             storage,
+            local,
+            version: AtomicU32::new(OLDEST_VERSION),
             receiving: ReceiveSlot::default(),
             counters: Arc::default(),
             contents: RwLock::default(),
@@ -72,6 +78,16 @@ impl Replica {
     /// Returns the index of the last applied entry.
     pub fn applied(&self) -> u64 {
         *self.applied.borrow()
+    }
+
+    /// Returns the version that the cluster uses.
+    pub fn version(&self) -> u32 {
+        self.version.load(Ordering::SeqCst)
+    }
+
+    /// Sets the version that the cluster uses.
+    pub fn set_version(&self, version: u32) {
+        self.version.store(version, Ordering::SeqCst);
     }
 
     /// Waits until the entry with this index is applied.

@@ -10,8 +10,10 @@ use openraft::{BasicNode, ChangeMembers};
 use tokio::sync::Mutex;
 
 use crate::cluster::{Cluster, Inner};
+use crate::command::{Action, Submission};
+use crate::identity::{ClusterId, LocalNode, OLDEST_VERSION};
 use crate::intake::Intake;
-use crate::message::{Answer, Envelope, MemberChange, PROTOCOL_VERSION, Refusal, Request, encode};
+use crate::message::{Answer, Header, MemberChange, NodeDescription, Refusal, Request, encode};
 use crate::raft::{NodeId, Raft, Snapshot, Vote};
 use crate::received::{self, IncomingSnapshot};
 use crate::replica::Replica;
@@ -31,8 +33,7 @@ pub struct ReadFloor {
 
 /// Answers the requests of other nodes, and those of this node to itself.
 pub struct Service {
-    pub(crate) cluster: String,
-    pub(crate) node: NodeId,
+    pub(crate) local: Arc<LocalNode>,
     pub(crate) raft: Raft,
     pub(crate) replica: Arc<Replica>,
     pub(crate) intake: Intake,
@@ -41,11 +42,13 @@ pub struct Service {
     pub(crate) inner: Weak<Inner>,
     /// The snapshot transfer under way.
     pub(crate) incoming: Mutex<Option<(u64, IncomingSnapshot)>>,
+    /// Held while a node is added, or the version of the cluster is raised.
+    pub(crate) changing_members: Mutex<()>,
 }
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Service(node {} of {:?})", self.node, self.cluster)
+        write!(f, "Service(node {} of {:?})", self.local.number, self.local.cluster)
     }
 }
 
@@ -56,23 +59,82 @@ impl Service {
     }
 
     async fn answer(&self, message: &[u8]) -> Result<Answer, Refusal> {
-        let envelope: Envelope = postcard::from_bytes(message)
-            .map_err(|error| Refusal::Stranger(format!("a message cannot be decoded: {error}")))?;
-        let Envelope { version, cluster, to, request } = envelope;
-        let is_addressee = match to {
-            Some(node) => node == self.node,
-            None => matches!(request, Request::Client { .. }),
-        };
-        if (version, &cluster, is_addressee) != (PROTOCOL_VERSION, &self.cluster, true) {
-            let to = to.map_or("any node".to_owned(), |node| format!("node {node}"));
-            let found = format!(
-                "this is node {} of {:?}, version {PROTOCOL_VERSION}; the request is for {to} of \
-                 {cluster:?}, version {version}",
-                self.node, self.cluster
-            );
-            return Err(Refusal::Stranger(found));
+        let damaged = |error| Refusal::Stranger(format!("a message cannot be decoded: {error}"));
+        let (header, request) =
+            postcard::take_from_bytes::<Header>(message).map_err(|error| damaged(error))?;
+        self.check_header(&header)?;
+        let request: Request = postcard::from_bytes(request).map_err(damaged)?;
+        match header.to {
+            Some(_) if matches!(request, Request::Describe) => {}
+            Some(_) => self.check_id(header.id, request.admits()).await?,
+            None if matches!(request, Request::Client { .. }) => {}
+            None => return Err(Refusal::Stranger("the request names no node".to_owned())),
         }
         self.execute(request).await
+    }
+
+    /// Checks that a message is for this node, and that the node understands it.
+    fn check_header(&self, header: &Header) -> Result<(), Refusal> {
+        let Header { version, cluster, to, .. } = header;
+        let LocalNode { cluster: own, number, .. } = &*self.local;
+        if cluster != own {
+            return Err(Refusal::OtherCluster(format!(
+                "this is node {number} of {own:?}, and the request is for {cluster:?}; correct the \
+                 address or the name of the cluster"
+            )));
+        }
+        if to.is_some_and(|to| to != *number) {
+            return Err(Refusal::Stranger(format!(
+                "this is node {number} of {own:?}, and the request is for node {}",
+                to.unwrap_or_default()
+            )));
+        }
+        if !self.local.understands(*version) {
+            return Err(Refusal::Version(format!(
+                "node {number} of {own:?} understands {}, and the request has version {version}; use \
+                 a program of another version",
+                self.local.versions()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks that a message comes from a node of this cluster. A node that is no member learns the
+    /// id of its cluster from the first message that admits it.
+    async fn check_id(&self, id: Option<ClusterId>, admits: bool) -> Result<(), Refusal> {
+        if id.is_some() && id == self.local.id() {
+            return Ok(());
+        }
+        let failed = |error: &dyn std::fmt::Display| Refusal::Failed(error.to_string());
+        let _changing = self.local.changing_id.lock().await;
+        let is_member = self.raft.is_initialized().await.map_err(|error| failed(&error))?;
+        match (id, self.local.id()) {
+            (Some(id), Some(own)) if id == own => Ok(()),
+            (Some(id), _) if admits && !is_member => {
+                let set = self.local.set_id(&self.replica.storage, id).await;
+                set.map_err(|error| failed(&error))
+            }
+            (id, own) => {
+                let name =
+                    |id: Option<ClusterId>| id.map_or("none".to_owned(), |id| id.to_string());
+                Err(Refusal::OtherCluster(format!(
+                    "the cluster of node {} has the id {}, and that of the sender has {}; start the \
+                     sender with an empty database",
+                    self.local.number,
+                    name(own),
+                    name(id)
+                )))
+            }
+        }
+    }
+
+    /// Describes this node.
+    pub(crate) fn describe(&self, is_member: bool) -> NodeDescription {
+        NodeDescription {
+            oldest_version: OLDEST_VERSION,
+            newest_version: self.local.newest_version,
+            id: self.local.id().filter(|_| is_member),
+        }
     }
 
     /// Executes a request.
@@ -110,6 +172,14 @@ impl Service {
                 })?;
                 let committed = read.0.map_or(0, |log_id| log_id.index);
                 Ok(Answer::ReadIndex(committed.max(floor.unwrap_or(0))))
+            }
+            Request::Describe => {
+                let is_member = self.raft.is_initialized().await.map_err(|error| failed(&error))?;
+                Ok(Answer::Node(self.describe(is_member)))
+            }
+            Request::RaiseVersion { id, version } => {
+                let submission = Submission { id, action: Action::SetVersion(version) };
+                self.cluster()?.inner.leader.raise_version(submission).await
             }
             Request::Members(change) => self.change_members(change).await,
             Request::Transfer { node, timeout } => {
@@ -178,6 +248,8 @@ impl Service {
     async fn change_members(&self, change: MemberChange) -> Result<Answer, Refusal> {
         let change = match change {
             MemberChange::Add { node, address, timeout } => {
+                let _raising = self.changing_members.lock().await;
+                self.cluster()?.inner.leader.check_new_node(node, &address).await?;
                 self.add_learner(node, address, timeout).await?;
                 ChangeMembers::AddVoterIds(BTreeSet::from([node]))
             }

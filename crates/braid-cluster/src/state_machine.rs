@@ -72,10 +72,16 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut replies = Vec::new();
         for entry in entries {
             let applied = match entry.payload {
-                EntryPayload::Blank => self.applier.apply_blank(entry.log_id).await,
+                EntryPayload::Blank => {
+                    Ok(self.applier.apply_blank(entry.log_id).await.map_err(storage_error)?)
+                }
                 EntryPayload::Membership(members) => {
                     let members = openraft::StoredMembership::new(Some(entry.log_id), members);
-                    self.applier.apply_membership(entry.log_id, members).await
+                    Ok(self
+                        .applier
+                        .apply_membership(entry.log_id, members)
+                        .await
+                        .map_err(storage_error)?)
                 }
                 EntryPayload::Normal(command) => {
                     self.applier.apply_command(entry.log_id, &command).await

@@ -48,6 +48,10 @@ pub struct Status {
     pub role: Role,
     /// The leader, if one is known.
     pub leader: Option<NodeId>,
+    /// Id of the cluster; `None` before the node is a member.
+    pub cluster_id: Option<String>,
+    /// Version of the protocol that the cluster uses.
+    pub version: u32,
     /// Raft's term.
     pub term: u64,
     /// Index of the last entry in this node's log.
@@ -101,6 +105,8 @@ impl Status {
                 ServerState::Shutdown => Role::Stopped,
             },
             leader: metrics.current_leader,
+            cluster_id: replica.local.id().map(|id| id.to_string()),
+            version: replica.version(),
             term: metrics.current_term,
             last_log_index: metrics.last_log_index.unwrap_or(0),
             purged_index: matching(metrics.purged),

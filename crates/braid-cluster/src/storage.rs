@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::command::ClusterTable;
+use crate::identity::OLDEST_VERSION;
 use crate::raft::{LogId, Membership};
 
 /// Prefix of the names of the cluster's own tables.
@@ -49,12 +50,24 @@ pub mod row {
 pub struct Applied {
     pub log_id: Option<LogId>,
     pub membership: Membership,
+    /// Version that all members understand and use; 0 in a new database, which means the oldest.
+    version: u32,
 }
 
 impl Applied {
     /// Returns the index of the last applied entry; 0 if none is.
     pub fn index(&self) -> u64 {
         self.log_id.map_or(0, |log_id| log_id.index)
+    }
+
+    /// Returns the version that all members understand and use.
+    pub fn version(&self) -> u32 {
+        self.version.max(OLDEST_VERSION)
+    }
+
+    /// Raises the version.
+    pub fn raise_version(&mut self, version: u32) {
+        self.version = self.version.max(version);
     }
 }
 

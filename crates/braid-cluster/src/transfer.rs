@@ -17,9 +17,10 @@ use openraft::error::Fatal;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::leader::Leader;
 use crate::message::{Answer, Refusal, Request};
+use crate::network::CallFailure;
 use crate::raft::{LogId, NodeId};
 
 /// Writes wait for the transfer only while the target lacks at most this many entries.
@@ -42,7 +43,7 @@ impl Cluster {
         // The leader gives up before this call does.
         let request = Request::Transfer { node, timeout: left().mul_f64(0.8) };
         let answer = self.inner.leader.call(leader, request, left()).await;
-        answer.map_err(|error| Error::Refused(error.to_string()))?;
+        answer.map_err(CallFailure::into_error)?;
         let mut metrics = self.inner.raft.metrics();
         let known = metrics.wait_for(|metrics| metrics.current_leader == Some(node));
         // The node leads, and this one learns it with the next heartbeat.
@@ -56,10 +57,10 @@ impl Leader {
     pub async fn transfer(&self, node: NodeId, timeout: Duration) -> Result<Answer, Refusal> {
         let metrics = self.raft.metrics().borrow().clone();
         let members = metrics.membership_config.membership();
-        if metrics.current_leader != Some(self.peers.node) {
+        if metrics.current_leader != Some(self.peers.local.number) {
             return Err(Refusal::NotLeader);
         }
-        if node == self.peers.node {
+        if node == self.peers.local.number {
             return Ok(Answer::Done);
         }
         let Some(target) =
@@ -96,7 +97,9 @@ impl Leader {
         let mut metrics = self.raft.metrics();
         let stepped_down = async {
             // It fails if the node stops.
-            _ = metrics.wait_for(|metrics| metrics.current_leader != Some(self.peers.node)).await;
+            _ = metrics
+                .wait_for(|metrics| metrics.current_leader != Some(self.peers.local.number))
+                .await;
             // Writes go to another node, or to this one if it is elected again.
             drop(paused);
             pending().await
@@ -127,7 +130,7 @@ impl Leader {
     /// Begins elections until this node leads. Another node that is elected after them stays the
     /// leader.
     pub async fn become_leader(&self, timeout: Duration) -> Result<Answer, Refusal> {
-        let node = self.peers.node;
+        let node = self.peers.local.number;
         let mut metrics = self.raft.metrics();
         let elections = async {
             // Votes of an election that are under way when the next begins are lost, so the pauses

@@ -8,11 +8,14 @@ use braid_cluster::{NodeId, Status};
 pub fn text(status: &Status, leader: Option<&Status>) -> String {
     let mut text = format!(
         "node {}, {}, term {}, leader {}\n\
+         cluster {}, version {}\n\
          log up to {}, committed {}, applied {}, purged {}\n",
         status.node,
         status.role,
         status.term,
         status.leader.map_or("unknown".to_owned(), |leader| leader.to_string()),
+        status.cluster_id.as_deref().unwrap_or("none"),
+        status.version,
         status.last_log_index,
         status.committed_index,
         status.applied_index,

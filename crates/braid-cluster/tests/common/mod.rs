@@ -21,7 +21,7 @@ pub struct TestCluster {
     disks: BTreeMap<NodeId, Disk>,
     pub nodes: BTreeMap<NodeId, Cluster>,
     transports: BTreeMap<NodeId, Arc<dyn Transport>>,
-    options: fn(ClusterOptions) -> ClusterOptions,
+    pub options: fn(ClusterOptions) -> ClusterOptions,
     /// Options of the databases.
     pub database: fn(Options) -> Options,
 }

@@ -104,6 +104,20 @@ impl Transaction {
     /// Returns the time at which a record expires in milliseconds since 1970, or `None` if the
     /// record does not exist. See [`Transaction::put_until`].
     ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
+    /// let sessions: Table<str, u64> = db.create_table_with("sessions", options).await?;
+    /// let absent = db.run(async move |tx| tx.expires_at_ms(&sessions, "ada").await);
+    /// assert_eq!(absent.await?, None);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::expires_at`].
     pub async fn expires_at_ms<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<u64>>

@@ -1,0 +1,91 @@
+//! Identity of a node: its number, its cluster, and the versions that it understands.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::raft::NodeId;
+use crate::storage::{Storage, row};
+
+/// Oldest version of messages and log entries that this program understands.
+pub const OLDEST_VERSION: u32 = 1;
+/// Newest version of messages and log entries that this program understands. Version 2 has drops
+/// and renames of tables.
+pub const NEWEST_VERSION: u32 = 2;
+
+/// Random number of a cluster, made by [`Cluster::init`](crate::Cluster::init). It distinguishes
+/// clusters of the same name.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterId(u128);
+
+impl ClusterId {
+    /// Returns an id that no cluster has.
+    pub fn random() -> Self {
+        Self(fastrand::Rng::new().u128(..))
+    }
+}
+
+impl std::fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl std::fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Cluster and node to which a database belongs, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub cluster: String,
+    pub node: NodeId,
+    /// `None` until the node is a member.
+    pub id: Option<ClusterId>,
+}
+
+/// The identity of a running node.
+#[derive(Debug)]
+pub struct LocalNode {
+    pub cluster: String,
+    pub number: NodeId,
+    /// Newest version that the node uses.
+    pub newest_version: u32,
+    id: Mutex<Option<ClusterId>>,
+    /// Held while the id is set.
+    pub changing_id: tokio::sync::Mutex<()>,
+}
+
+impl LocalNode {
+    pub fn new(identity: Identity, newest_version: u32) -> Self {
+        let Identity { cluster, node: number, id } = identity;
+        let (id, changing_id) = (Mutex::new(id), Default::default());
+        Self { cluster, number, newest_version, id, changing_id }
+    }
+
+    /// Returns the id of the cluster, if the node has learnt it.
+    pub fn id(&self) -> Option<ClusterId> {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the id of the cluster, and returns when it is durable. The caller holds `changing_id`.
+    pub async fn set_id(&self, storage: &Storage, id: ClusterId) -> Result<()> {
+        let (cluster, node) = (self.cluster.clone(), self.number);
+        storage.set_state_row(row::IDENTITY, &Identity { cluster, node, id: Some(id) }).await?;
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        Ok(())
+    }
+
+    /// Checks that the node understands a version.
+    pub fn understands(&self, version: u32) -> bool {
+        (OLDEST_VERSION..=self.newest_version).contains(&version)
+    }
+
+    /// Describes the versions that the node understands.
+    pub fn versions(&self) -> String {
+        format!("versions {OLDEST_VERSION} to {}", self.newest_version)
+    }
+}

@@ -1,0 +1,132 @@
+//! The version of the protocol that all members use. The leader raises it when it is needed and
+//! all members understand it, so nodes of one version apart work together.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::command::{Action, Submission};
+use crate::error::Result;
+use crate::identity::ClusterId;
+use crate::leader::Leader;
+use crate::message::{Answer, NodeDescription, Refusal, Request};
+use crate::network::{CallFailure, Peers};
+use crate::raft::NodeId;
+use crate::storage::encode;
+
+/// Time in which a node must describe itself.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Cluster {
+    /// Returns when the cluster uses at least this version.
+    ///
+    /// # Errors
+    /// [`Error::Version`](crate::Error) if a member does not understand it.
+    pub(crate) async fn require_version(&self, version: u32, deadline: Instant) -> Result<()> {
+        if self.inner.replica.version() >= version {
+            return Ok(());
+        }
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let leader = self.inner.leader.wait_known(left()).await;
+        let leader = leader.ok_or_else(|| self.no_leader())?;
+        let id = self.new_id();
+        let raised = self.inner.leader.call(leader, Request::RaiseVersion { id, version }, left());
+        raised.await.map(drop).map_err(CallFailure::into_error)
+    }
+}
+
+impl Leader {
+    /// Appends an entry from which on the cluster uses a version.
+    pub async fn raise_version(&self, submission: Submission) -> Result<Answer, Refusal> {
+        let Action::SetVersion(version) = submission.action else {
+            return Err(Refusal::Stranger("it raises no version".to_owned()));
+        };
+        // No node is added in between that does not understand it.
+        let _adding = self.service.changing_members.lock().await;
+        let members = {
+            let metrics = self.raft.metrics().borrow().clone();
+            if metrics.current_leader != Some(self.peers.local.number) {
+                return Err(Refusal::NotLeader);
+            }
+            let members = metrics.membership_config.membership().nodes();
+            members.map(|(node, at)| (*node, at.addr.clone())).collect()
+        };
+        let described = describe_all(&self.peers, members).await;
+        let own = (self.peers.local.number, Ok(self.service.describe(true)));
+        for (node, description) in described.into_iter().chain([own]) {
+            let description = description.map_err(|error| {
+                Refusal::Version(format!(
+                    "the cluster needs version {version}, and node {node} cannot be asked whether it \
+                     understands it: {error}; start the node or remove it"
+                ))
+            })?;
+            if description.newest_version < version {
+                return Err(Refusal::Version(format!(
+                    "the cluster needs version {version}, and node {node} understands versions up to \
+                     {}; upgrade the node",
+                    description.newest_version
+                )));
+            }
+        }
+        self.service.intake.append(vec![Bytes::from(encode(&submission))]).await?;
+        Ok(Answer::Done)
+    }
+
+    /// Checks that a node may be added: it understands the version of the cluster, and belongs to no
+    /// other one.
+    pub async fn check_new_node(&self, node: NodeId, address: &str) -> Result<(), Refusal> {
+        let asked = describe(&self.peers, node, address).await.map_err(|error| match error {
+            CallFailure::Refused(refusal) => refusal,
+            error @ CallFailure::NoAnswer(_) => Refusal::Failed(error.to_string()),
+        });
+        let NodeDescription { newest_version, oldest_version, id } = asked?;
+        let version = self.service.replica.version();
+        if !(oldest_version..=newest_version).contains(&version) {
+            return Err(Refusal::Version(format!(
+                "node {node} understands versions {oldest_version} to {newest_version}, and the \
+                 cluster uses version {version}; start the node with another program"
+            )));
+        }
+        match id {
+            Some(id) if Some(id) != self.peers.local.id() => Err(other_member(node, id)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The refusal of a node that is a member of another cluster.
+pub fn other_member(node: NodeId, id: ClusterId) -> Refusal {
+    Refusal::OtherCluster(format!(
+        "node {node} is a member of the cluster with the id {id}; start it with an empty database"
+    ))
+}
+
+/// Asks nodes, except this one, for their descriptions, all at the same time.
+pub async fn describe_all(
+    peers: &Peers,
+    nodes: BTreeMap<NodeId, String>,
+) -> Vec<(NodeId, Result<NodeDescription, CallFailure>)> {
+    let mut asked = JoinSet::new();
+    for (node, address) in nodes {
+        if node != peers.local.number {
+            let peers = peers.clone();
+            asked.spawn(async move { (node, describe(&peers, node, &address).await) });
+        }
+    }
+    asked.join_all().await
+}
+
+async fn describe(
+    peers: &Peers,
+    node: NodeId,
+    address: &str,
+) -> Result<NodeDescription, CallFailure> {
+    match peers.call(node, address, Request::Describe, DESCRIBE_TIMEOUT).await? {
+        Answer::Node(description) => Ok(description),
+        _ => Err(Refusal::Failed("the node answered another request".to_owned()).into()),
+    }
+}
