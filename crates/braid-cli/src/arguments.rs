@@ -218,10 +218,10 @@ pub enum Verb {
     },
     /// Watch transactions, suspensions, log, memory, pages and workers on a live screen.
     ///
-    /// Only one process can open a database for writing. To be watched, a program writes its
-    /// statistics to a file, for example every second, and --from names this file. Its last line is
-    /// the JSON document that braid stats --json prints. Without --from, this command opens the
-    /// database itself.
+    /// If a program has the database open, this command asks it, and shows the state of a node of a
+    /// cluster too. The program needs the feature json of braiddb, or writes its statistics to a
+    /// file, for example every second, and --from names this file. Its last line is the JSON document
+    /// that braid stats --json prints. If no program has the database open, this command opens it.
     ///
     /// Keys: q quits, p pauses. This verb needs a build with --features top.
     Top {

@@ -46,6 +46,16 @@ pub fn run<T: DeserializeOwned>(
     }
 }
 
+/// Asks the process that has the database in a directory open for its statistics.
+#[cfg(feature = "top")]
+pub fn statistics<T: DeserializeOwned>(directory: &Path) -> Result<T> {
+    let service = connect(directory).with_context(|| {
+        format!("cannot connect to the process that has {} open", directory.display())
+    })?;
+    let answer = request(service, "stats")?;
+    answer.context("it closed the database before it answered")
+}
+
 /// Connects to the socket in the directory of a database.
 fn connect(directory: &Path) -> io::Result<UnixStream> {
     match UnixStream::connect(directory.join(SOCKET)) {
@@ -88,7 +98,10 @@ fn request<T: DeserializeOwned>(mut service: UnixStream, verb: &str) -> Result<O
             "busy" => return Ok(None),
             "failed" => bail!("{}", unescaped(value)),
             "problem" => problems.push(Value::from(unescaped(value))),
-            _ => _ = fields.insert(name.to_owned(), value.parse::<u64>()?.into()),
+            _ => {
+                let number = value.parse::<u64>().map(Value::from);
+                fields.insert(name.to_owned(), number.unwrap_or_else(|_| unescaped(value).into()));
+            }
         }
     }
     fields.insert("problems".to_owned(), problems.into());

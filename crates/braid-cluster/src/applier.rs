@@ -67,7 +67,7 @@ impl Applier {
         let certifier = restore_certifier(&replica.storage, applied.index()).await?;
         check_version(&replica, applied.version())?;
         replica.reset_applied(applied.index());
-        replica.set_version(applied.version());
+        replica.local.set_version(applied.version());
         Ok(Self { replica, applied, tables, certifier })
     }
 
@@ -279,7 +279,7 @@ impl Applier {
         };
         self.replica.begin_applying(index);
         let (lsn, _) = self.replica.storage.run_visible(write).await?;
-        self.replica.set_version(self.applied.version());
+        self.replica.local.set_version(self.applied.version());
         self.replica.set_applied(index, lsn);
         Ok(())
     }

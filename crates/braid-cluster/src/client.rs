@@ -8,7 +8,6 @@ use braiddb::{Table, Transaction};
 
 use crate::cluster::Cluster;
 use crate::error::Result;
-use crate::identity::OLDEST_VERSION;
 use crate::message::{Answer, ClientRequest, Envelope, Header, Request};
 use crate::network::{CallFailure, call};
 use crate::raft::NodeId;
@@ -146,6 +145,23 @@ impl Client {
         }
     }
 
+    /// Works like [`Cluster::drop_table`].
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn drop_table(&self, table: &str) -> Result<(), ClientError> {
+        self.done(ClientRequest::DropTable { table: table.to_owned() }).await
+    }
+
+    /// Works like [`Cluster::rename_table`].
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn rename_table(&self, from: &str, to: &str) -> Result<(), ClientError> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.done(ClientRequest::RenameTable { from, to }).await
+    }
+
     async fn done(&self, request: ClientRequest) -> Result<(), ClientError> {
         match self.call(request).await? {
             Answer::Done => Ok(()),
@@ -154,11 +170,10 @@ impl Client {
     }
 
     async fn call(&self, request: ClientRequest) -> Result<Answer, ClientError> {
+        let (version, cluster) = (request.version(), self.cluster.clone());
+        let header = Header { version, cluster, id: None, to: None };
         let request = Request::Client { request, timeout: self.timeout };
-        // Every node understands the requests of clients in this version.
-        let (version, cluster) = (OLDEST_VERSION, self.cluster.clone());
-        let envelope =
-            Envelope { header: Header { version, cluster, id: None, to: None }, request };
+        let envelope = Envelope { header, request };
         let timeout = self.timeout.saturating_add(MESSAGE_TIME);
         let answer = call(&*self.transport, &self.address, &envelope, timeout).await;
         answer.map_err(|error| match error {
@@ -190,6 +205,8 @@ impl Cluster {
                 let put = async move |tx: &Transaction| tx.put(&table, &key, &value).await;
                 self.run(put).await?;
             }
+            ClientRequest::DropTable { table } => self.drop_table(&table).await?,
+            ClientRequest::RenameTable { from, to } => self.rename_table(&from, &to).await?,
             ClientRequest::Get { table, key, consistency } => {
                 let get = async move |tx: &Transaction| {
                     let table: TextTable = tx.open_table(&table).await?;

@@ -25,7 +25,7 @@ use crate::read_index::ReadIndices;
 use crate::replica::Replica;
 use crate::service::{ReadFloor, Service};
 use crate::state_machine::StateMachine;
-use crate::status::Status;
+use crate::status::{Status, StatusSource};
 use crate::storage::{CATALOG_TABLE, RESERVED_PREFIX, Storage, row};
 use crate::transport::Transport;
 use crate::version::{describe_all, other_member};
@@ -97,6 +97,10 @@ impl Cluster {
         let log = LogStore::new(storage, replica.counters.clone());
         let raft = Raft::new(options.node, config, peers.clone(), log, machine).await;
         let raft = raft.map_err(|error| Error::Stopped(error.to_string()))?;
+        let source = StatusSource::new(&raft, &replica);
+        db.describe_layer("cluster", move || {
+            serde_json::to_string(&Status::of(&source)).expect("a status has an encoding")
+        });
         let inner = Arc::new_cyclic(|inner| {
             let service = Arc::new(Service {
                 local,
@@ -224,7 +228,7 @@ impl Cluster {
 
     /// Returns the state of the cluster as this node knows it.
     pub fn status(&self) -> Status {
-        Status::of(&self.inner.raft, &self.inner.replica)
+        Status::of(&StatusSource::new(&self.inner.raft, &self.inner.replica))
     }
 
     /// Waits until the node fails, for example because its disk is full, and returns the reason.

@@ -75,8 +75,8 @@ impl CatalogChange {
 }
 
 impl Action {
-    /// Returns whether an entry with this action contains no other one. Such an action is applied in
-    /// several local transactions, and applied again if the node stops before the last one.
+    /// Returns whether an entry with this action contains no other one. The node applies it
+    /// in several local transactions, and again if it stops before the last one.
     pub fn is_alone(&self) -> bool {
         match self {
             Self::Transaction(_) | Self::SetVersion(_) => false,

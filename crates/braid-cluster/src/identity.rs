@@ -1,5 +1,6 @@
 //! Identity of a node: its number, its cluster, and the versions that it understands.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ impl std::fmt::Debug for ClusterId {
     }
 }
 
-/// Cluster and node to which a database belongs, as it is stored.
+/// Stored identity: the cluster and the node to which a database belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub cluster: String,
@@ -54,6 +55,8 @@ pub struct LocalNode {
     pub number: NodeId,
     /// Newest version that the node uses.
     pub newest_version: u32,
+    /// Version that the cluster uses.
+    version: AtomicU32,
     id: Mutex<Option<ClusterId>>,
     /// Held while the id is set.
     pub changing_id: tokio::sync::Mutex<()>,
@@ -63,7 +66,18 @@ impl LocalNode {
     pub fn new(identity: Identity, newest_version: u32) -> Self {
         let Identity { cluster, node: number, id } = identity;
         let (id, changing_id) = (Mutex::new(id), Default::default());
-        Self { cluster, number, newest_version, id, changing_id }
+        let version = AtomicU32::new(OLDEST_VERSION);
+        Self { cluster, number, newest_version, version, id, changing_id }
+    }
+
+    /// Returns the version that the cluster uses.
+    pub fn version(&self) -> u32 {
+        self.version.load(Ordering::SeqCst)
+    }
+
+    /// Sets the version that the cluster uses.
+    pub fn set_version(&self, version: u32) {
+        self.version.store(version, Ordering::SeqCst);
     }
 
     /// Returns the id of the cluster, if the node has learnt it.

@@ -23,7 +23,7 @@ const QUEUE: usize = 1024;
 
 struct Waiting {
     submissions: Vec<Bytes>,
-    /// They need an entry of their own.
+    /// True if the entry may contain nothing else.
     is_alone: bool,
     reply: oneshot::Sender<Result<(), Refusal>>,
 }

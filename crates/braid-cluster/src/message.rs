@@ -89,7 +89,7 @@ impl Request {
     }
 }
 
-/// What a node says about itself.
+/// Versions and cluster of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDescription {
     pub oldest_version: u32,
@@ -118,6 +118,18 @@ pub enum ClientRequest {
     Status,
     Put { table: String, key: String, value: String },
     Get { table: String, key: String, consistency: Consistency },
+    DropTable { table: String },
+    RenameTable { from: String, to: String },
+}
+
+impl ClientRequest {
+    /// Returns the version from which on nodes understand the request.
+    pub fn version(&self) -> u32 {
+        match self {
+            Self::DropTable { .. } | Self::RenameTable { .. } => 2,
+            _ => 1,
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,14 +1,14 @@
 //! Shared state of a node: the database, the applied position, and calls that wait for decisions.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{RwLock, oneshot, watch};
 
 use crate::command::{Decision, SubmissionId};
 use crate::counters::Counters;
-use crate::identity::{LocalNode, OLDEST_VERSION};
+use crate::identity::LocalNode;
 use crate::received::ReceiveSlot;
 use crate::storage::Storage;
 
@@ -24,8 +24,6 @@ pub type Decided = (Decision, u64);
 pub struct Replica {
     pub storage: Arc<Storage>,
     pub local: Arc<LocalNode>,
-    /// Version that the cluster uses.
-    version: AtomicU32,
     pub receiving: ReceiveSlot,
     pub counters: Arc<Counters>,
     /// Held for writing while a snapshot replaces the contents.
@@ -59,7 +57,6 @@ impl Replica {
         Arc::new(Self {
             storage,
             local,
-            version: AtomicU32::new(OLDEST_VERSION),
             receiving: ReceiveSlot::default(),
             counters: Arc::default(),
             contents: RwLock::default(),
@@ -82,12 +79,12 @@ impl Replica {
 
     /// Returns the version that the cluster uses.
     pub fn version(&self) -> u32 {
-        self.version.load(Ordering::SeqCst)
+        self.local.version()
     }
 
-    /// Sets the version that the cluster uses.
-    pub fn set_version(&self, version: u32) {
-        self.version.store(version, Ordering::SeqCst);
+    /// Returns a receiver of the index of the last applied entry.
+    pub fn applied_watch(&self) -> watch::Receiver<u64> {
+        self.applied.subscribe()
     }
 
     /// Waits until the entry with this index is applied.

@@ -1,11 +1,14 @@
 //! State of a cluster as one node knows it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use openraft::ServerState;
+use openraft::{BasicNode, ServerState};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
-use crate::counters::AppliedCounts;
+use crate::counters::{AppliedCounts, Counters};
+use crate::identity::LocalNode;
 use crate::raft::{NodeId, Raft};
 use crate::replica::Replica;
 
@@ -75,6 +78,26 @@ pub struct Status {
     pub failure: Option<String>,
 }
 
+/// The parts of a node that its status shows. They hold no handle of the database.
+#[derive(Clone, Debug)]
+pub struct StatusSource {
+    metrics: watch::Receiver<openraft::RaftMetrics<NodeId, BasicNode>>,
+    local: Arc<LocalNode>,
+    counters: Arc<Counters>,
+    applied: watch::Receiver<u64>,
+}
+
+impl StatusSource {
+    pub fn new(raft: &Raft, replica: &Replica) -> Self {
+        Self {
+            metrics: raft.metrics(),
+            local: replica.local.clone(),
+            counters: replica.counters.clone(),
+            applied: replica.applied_watch(),
+        }
+    }
+}
+
 impl Status {
     /// Returns the number of entries of this node's log that a member lacks, if this node leads
     /// and the member has answered it.
@@ -84,8 +107,8 @@ impl Status {
         Some(self.last_log_index.saturating_sub(*replicated))
     }
 
-    pub(crate) fn of(raft: &Raft, replica: &Replica) -> Self {
-        let metrics = raft.metrics().borrow().clone();
+    pub(crate) fn of(source: &StatusSource) -> Self {
+        let metrics = source.metrics.borrow().clone();
         let members = metrics.membership_config.membership();
         let voters: Vec<NodeId> = members.voter_ids().collect();
         let (mut of_voters, mut learners) = (BTreeMap::new(), BTreeMap::new());
@@ -105,17 +128,17 @@ impl Status {
                 ServerState::Shutdown => Role::Stopped,
             },
             leader: metrics.current_leader,
-            cluster_id: replica.local.id().map(|id| id.to_string()),
-            version: replica.version(),
+            cluster_id: source.local.id().map(|id| id.to_string()),
+            version: source.local.version(),
             term: metrics.current_term,
             last_log_index: metrics.last_log_index.unwrap_or(0),
             purged_index: matching(metrics.purged),
-            committed_index: replica.counters.committed_index(),
-            applied_index: replica.applied(),
+            committed_index: source.counters.committed_index(),
+            applied_index: *source.applied.borrow(),
             voters: of_voters,
             learners,
             replicated: replication.into_iter().map(|(node, id)| (node, matching(id))).collect(),
-            counts: replica.counters.applied(),
+            counts: source.counters.applied(),
             failure: metrics.running_state.err().map(|failure| failure.to_string()),
         }
     }

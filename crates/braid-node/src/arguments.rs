@@ -220,6 +220,22 @@ pub enum Action {
         /// New value.
         value: String,
     },
+    /// Drop a table with all its records, on all nodes.
+    ///
+    /// Example: braid cluster drop names
+    Drop {
+        /// Name of the table.
+        table: String,
+    },
+    /// Rename a table, on all nodes.
+    ///
+    /// Example: braid cluster rename names people
+    Rename {
+        /// Name of the table.
+        from: String,
+        /// New name.
+        to: String,
+    },
     /// Print the value of a key.
     ///
     /// Exits with code 1 if the key does not exist.

@@ -40,6 +40,8 @@ pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCod
         Action::Add { number, address } => client.add(*number, address).await?,
         Action::Remove { number } => client.remove(*number).await?,
         Action::Transfer { number } => client.transfer(*number).await?,
+        Action::Drop { table } => client.drop_table(table).await?,
+        Action::Rename { from, to } => client.rename_table(from, to).await?,
         Action::Put { table, key, value } => client.put(table, key, value).await?,
         Action::Recover { dir, number, address } => {
             let db = Database::open(dir, Options::default().create(false))?;

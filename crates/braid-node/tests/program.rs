@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -132,6 +133,39 @@ impl Node {
             assert!(begun.elapsed() < LIMIT, "{status}");
         }
     }
+}
+
+/// As `braid top` asks it.
+#[test]
+fn a_node_describes_itself_at_the_socket_of_its_database() {
+    let node = Node::start(1);
+    let ask = || {
+        let mut socket =
+            UnixStream::connect(node.directory.path().join("braid.socket")).unwrap();
+        socket.write_all(b"braid 1 stats\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let field = |answer: &str, name: &str| -> Value {
+        let line = answer.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        serde_json::from_str(&line.replace("\\\\", "\\")).unwrap()
+    };
+    let before = field(&ask(), "cluster ");
+    assert_eq!((&before["role"], &before["leader"]), (&"learner".into(), &Value::Null));
+    init(std::slice::from_ref(&node));
+    node.ok(&["put", "names", "ada", "Ada"]);
+    node.ok(&["rename", "names", "people"]);
+    assert_eq!(node.ok(&["get", "people", "ada"]), "Ada");
+    node.ok(&["drop", "people"]);
+    let gone = node.cluster(&["drop", "people"]);
+    assert!(String::from_utf8(gone.stderr).unwrap().contains("no table"));
+    let answer = ask();
+    let (stats, cluster) = (field(&answer, "stats "), field(&answer, "cluster "));
+    assert!(stats["committed"].as_u64() > Some(0), "{answer}");
+    assert_eq!((&cluster["role"], &cluster["leader"]), (&"leader".into(), &1.into()));
+    assert_eq!(cluster["applied_index"], node.status()["applied_index"]);
+    assert!(answer.ends_with("done\n"), "{answer}");
 }
 
 fn init(nodes: &[Node]) {

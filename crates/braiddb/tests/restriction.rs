@@ -3,6 +3,8 @@
 
 #[path = "common/mod.rs"]
 mod common;
+#[path = "common/polls.rs"]
+mod polls;
 
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use braiddb::{
     Transaction, block_on,
 };
 use common::{Watched, with_limit};
+use polls::poll_at_most;
 
 const LIMIT_SECONDS: u64 = 60;
 const WRITER: &str = "replication.run";
@@ -148,6 +151,26 @@ fn the_engine_itself_writes_to_a_restricted_database() {
         block_on(db.drop_change_slot("slot")).unwrap();
         block_on(db.checkpoint()).unwrap();
         block_on(db.compact()).unwrap();
+    });
+}
+
+/// A restriction that was not noted would end when the database is opened again.
+#[test]
+fn a_dropped_call_is_completed_by_the_next() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for polls in 0..6 {
+            let directory = tempfile::tempdir().unwrap();
+            let db = open(directory.path(), Durability::Group);
+            let a: Table<u64, u64> = block_on(db.create_table("a")).unwrap();
+            _ = block_on(poll_at_most(db.restrict_writes(WRITER), polls));
+            block_on(db.restrict_writes(WRITER)).unwrap();
+            assert_refused(block_on(db.put(&a, &1, &1)), "a");
+            db.close().unwrap();
+            drop((db, a));
+            let db = open(directory.path(), Durability::Group);
+            let a: Table<u64, u64> = block_on(db.open_table("a")).unwrap();
+            assert_refused(block_on(db.put(&a, &1, &1)), "a");
+        }
     });
 }
 

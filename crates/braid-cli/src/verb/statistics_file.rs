@@ -19,6 +19,9 @@ pub struct Sample {
     pub stats: Stats,
     #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "only the live screen reads it"))]
     pub taken: SystemTime,
+    /// State of the node, if the database is of a cluster.
+    #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "only the live screen reads it"))]
+    pub cluster: Option<serde_json::Value>,
 }
 
 /// Reads the last complete line of a file, and ignores a line that the program is still writing.
@@ -48,11 +51,11 @@ pub fn read(path: &Path) -> Result<Option<Sample>> {
     let stats = parse(document).with_context(|| {
         format!("the last line of {name} is not the JSON statistics of a database")
     })?;
-    Ok(Some(Sample { stats, taken: metadata.modified().with_context(cannot)? }))
+    Ok(Some(Sample { stats, taken: metadata.modified().with_context(cannot)?, cluster: None }))
 }
 
 /// Parses statistics of this version of the engine, or of another, which may have other counters.
-fn parse(document: &[u8]) -> Result<Stats> {
+pub fn parse(document: &[u8]) -> Result<Stats> {
     let document: serde_json::Value = serde_json::from_slice(document)?;
     document.get("committed").context("it has no field \"committed\"")?;
     Ok(serde_json::from_value(document)?)

@@ -72,9 +72,12 @@ impl Database {
     pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<UnfinishedDrops> {
         let no_pages = |error: PageError| Error::from(OperationError::from(error));
         let engine = &self.shared.engine;
-        let all =
-            async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
-        let rows = self.run(all).await?;
+        let all = async |tx: &Transaction| {
+            let rows = tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await?;
+            Ok((rows, tx.restricted_writer().await?))
+        };
+        let (rows, writer) = self.run(all).await?;
+        engine.write_restriction.set(writer);
         engine.end_recovery_of_tables(rows.iter().map(CatalogEntry::id).collect());
         let (mut indexes, mut paged, mut expiring) = (Vec::new(), BTreeSet::new(), false);
         let mut dropped = UnfinishedDrops { left: Vec::new(), had_pages: false };

@@ -177,4 +177,24 @@ impl Database {
     pub fn socket_path(&self) -> Result<Option<PathBuf>> {
         Ok(self.shared.socket.0.path()?)
     }
+
+    /// Adds a line to the answer to `stats` requests at the local socket, such as those of `braid
+    /// top`: the state of a layer above the engine, for example a replication. `name` is a word that
+    /// begins the line, and `describe` returns the rest. It must be fast, and must hold no handle of
+    /// the database. A later call replaces the line.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// db.describe_layer("replication", || "{\"followers\": 2}".to_owned());
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn describe_layer(
+        &self,
+        name: &str,
+        describe: impl Fn() -> String + Send + Sync + 'static,
+    ) {
+        self.shared.socket.0.set_layer(name, Arc::new(describe));
+    }
 }

@@ -10,7 +10,9 @@ use super::handle::{Database, OwnedSocket, Shared};
 use super::memory_budget::{MemoryBudget, ResolvedBudget, RingSize};
 use super::options::Options;
 use super::recovery::{OpenProgress, Recovery};
-use super::socket::Socket;
+use super::socket::{DescriptionSource, Socket};
+#[cfg(feature = "json")]
+use super::stats::Stats;
 use super::tuning::Overload;
 use super::workers::Workers;
 use crate::durability::{self, RecoveryError, RecoveryObserver};
@@ -194,7 +196,6 @@ impl Database {
         let recovery = Recovery::new(&recovered, begin.elapsed());
         let db = Self::start(options, engine, unused_log, simulated, recovery)?;
         let dropped = block_on(db.load_catalog(pages))?;
-        block_on(db.load_write_restriction())?;
         block_on(db.load_slots())?;
         files.check_current()?;
         drop(files);
@@ -211,11 +212,31 @@ impl Database {
         {
             let (directory, socket) = (files.directory().path(), &db.shared.socket.0);
             match options.socket {
-                true => socket.listen(directory, &db.shared.maintenance()),
+                true => {
+                    socket.listen(directory, &db.shared.maintenance(), db.describe_stats());
+                }
                 false => Socket::remove_left(directory),
             }
         }
         Ok(db)
+    }
+
+    /// Returns a description of the statistics that does not keep the database open.
+    #[cfg(feature = "json")]
+    fn describe_stats(&self) -> Option<DescriptionSource> {
+        let Shared { engine, executor, recovery, .. } = &*self.shared;
+        let (engine, recovery) = (engine.clone(), *recovery);
+        let schedulers = executor.counters().to_vec();
+        Some(Arc::new(move || {
+            let stats = Stats::collect(&engine, &schedulers, recovery);
+            serde_json::to_string(&stats).expect("statistics have an encoding")
+        }))
+    }
+
+    /// Returns `None`, because this build has no JSON.
+    #[cfg(not(feature = "json"))]
+    fn describe_stats(&self) -> Option<DescriptionSource> {
+        None
     }
 
     /// Opens a new database in memory. It writes no log and no files; its durability is

@@ -29,8 +29,9 @@ impl Database {
     /// checkpoints and backups are not affected. A backup has the same restriction.
     ///
     /// A later call replaces the name, and returns a handle that may write too: the restriction
-    /// prevents mistakes, and is no protection from an attacker. Returns after the transactions
-    /// that began before have ended.
+    /// prevents mistakes, and is no protection from an attacker. If the restriction is new, returns
+    /// after the transactions that began before have ended. If the future is dropped, writes may be
+    /// restricted or not; call it again.
     ///
     /// ```
     /// use braiddb::{Database, Error, Misuse, Options, Table};
@@ -48,26 +49,33 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`]. Then writes are as before the call.
+    /// As [`Database::run`]. If the restriction cannot be noted, writes are as before the call.
     pub async fn restrict_writes(&self, writer: &str) -> Result<Database> {
         let restriction = &self.shared.engine.write_restriction;
         let (before, handle) = (restriction.writer(), self.writing());
-        if before.as_deref() == Some(writer) {
-            return Ok(handle);
-        }
+        let is_new = before.as_deref() != Some(writer);
         // Before the commit, so that every transaction which does not see it began earlier.
         restriction.set(Some(writer.into()));
         let row = writer.to_owned();
         let note = async move |tx: &Transaction| {
+            // An earlier call may have been dropped before it wrote the row.
+            if tx.restricted_writer().await?.as_deref() == Some(&row) {
+                return Ok(false);
+            }
             let table: Table<str, str> = match tx.describe_any(TABLE).await? {
                 Some(found) => tx.handle(&found),
                 None => tx.create_named(TABLE, TableOptions::default()).await?,
             };
-            tx.put(&table, KEY, &row).await
+            tx.put(&table, KEY, &row).await?;
+            Ok(true)
         };
-        if let Err(error) = handle.run(note).await {
-            restriction.set(before);
-            return Err(error);
+        match handle.run(note).await {
+            Ok(is_noted) if !is_new && !is_noted => return Ok(handle),
+            Ok(_) => {}
+            Err(error) => {
+                restriction.set(before);
+                return Err(error);
+            }
         }
         let wait = async || WorkerTransactions::current().wait_for_grace_period(true).await;
         match self.on_worker(wait).await? {
@@ -104,18 +112,6 @@ impl Database {
         Ok(())
     }
 
-    /// Reads the restriction when the database is opened.
-    pub(super) async fn load_write_restriction(&self) -> Result<()> {
-        let read = async |tx: &Transaction| {
-            let Some(found) = tx.describe_any(TABLE).await? else { return Ok(None) };
-            let table: Table<str, str> = tx.handle(&found);
-            Ok(tx.get(&table, KEY).await?.map(Arc::<str>::from))
-        };
-        let writer = self.transaction().read_only(true).run(read).await?.value;
-        self.shared.engine.write_restriction.set(writer);
-        Ok(())
-    }
-
     /// Returns whether writes are restricted, and not to this handle.
     pub(super) fn is_restricted(&self) -> bool {
         !self.may_write && self.shared.engine.write_restriction.is_set()
@@ -134,5 +130,14 @@ impl Database {
 
     fn writing(&self) -> Self {
         Self { may_write: true, ..self.clone() }
+    }
+}
+
+impl Transaction {
+    /// Returns the name of the only caller that may write, if the database notes one.
+    pub(super) async fn restricted_writer(&self) -> Result<Option<Arc<str>>> {
+        let Some(found) = self.describe_any(TABLE).await? else { return Ok(None) };
+        let table: Table<str, str> = self.handle(&found);
+        Ok(self.get(&table, KEY).await?.map(Arc::from))
     }
 }

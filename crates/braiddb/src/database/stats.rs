@@ -1,10 +1,11 @@
 //! Statistics of a database.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::handle::Database;
+use super::handle::{Database, Shared};
 use super::recovery::Recovery;
 use super::table::Table;
 use crate::log::LogStats;
@@ -314,10 +315,21 @@ impl Database {
     /// # Ok::<_, Error>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        let engine = &self.shared.engine;
+        let Shared { engine, executor, recovery, .. } = &*self.shared;
+        Stats::collect(engine, executor.counters(), *recovery)
+    }
+}
+
+impl Stats {
+    /// Collects the statistics of an open database.
+    pub(super) fn collect(
+        engine: &Engine,
+        schedulers: &[Arc<SchedulerCounters>],
+        recovery: Recovery,
+    ) -> Self {
         let mut stats = Stats::default();
         engine.counters.iter().for_each(|counters| stats.add_transactions(counters));
-        self.shared.executor.counters().iter().for_each(|counters| stats.add_scheduler(counters));
+        schedulers.iter().for_each(|counters| stats.add_scheduler(counters));
         let tail = engine.log.tail();
         stats.lsn = LogPositions {
             tail: tail.0,
@@ -347,12 +359,10 @@ impl Database {
             zone_bytes: pages.zone_bytes,
             file_bytes: pages.file_bytes,
         };
-        stats.recovery = self.shared.recovery;
+        stats.recovery = recovery;
         stats
     }
-}
 
-impl Stats {
     fn add_transactions(&mut self, counters: &WorkerCounters) {
         let aborted = |cause: AbortCause| counters.aborted[cause as usize].get();
         self.committed += counters.committed.get();

@@ -1,9 +1,10 @@
 //! `top`: a live screen with the activity of a database.
 //!
-//! Only one process can open a database for writing. A running program therefore writes its
-//! statistics to a file, and this command reads them there. Without a file, this command opens the
-//! database itself.
+//! Only one process can open a database for writing. If a program has it open, this command asks
+//! it for its statistics, or reads them from a file that the program writes. Otherwise this command
+//! opens the database itself.
 
+mod cluster;
 mod rates;
 mod screen;
 mod source;
@@ -114,6 +115,7 @@ impl Samples {
         view.age = newest.taken.elapsed().unwrap_or_default();
         view.trouble = view.trouble.take().filter(|_| view.age > source::STALE);
         view.rates = self.rates.clone();
+        view.cluster = newest.cluster.as_ref().and_then(cluster::line);
         view.stats = Some(newest.stats.clone());
     }
 }

@@ -18,6 +18,8 @@ pub struct View {
     pub name: String,
     pub stats: Option<Stats>,
     pub rates: Rates,
+    /// The line about the node, if the database is of a cluster.
+    pub cluster: Option<String>,
     /// Age of the statistics.
     pub age: Duration,
     /// The error of the last update.
@@ -31,6 +33,7 @@ impl View {
             name,
             stats: None,
             rates: Rates::default(),
+            cluster: None,
             age: Duration::ZERO,
             trouble: None,
             is_paused: false,
@@ -53,8 +56,9 @@ impl View {
 
 /// Draws the screen.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
-    let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
-    let [title, middle, keys] = Layout::vertical(rows).areas(frame.area());
+    let cluster_rows = Constraint::Length(u16::from(view.cluster.is_some()));
+    let rows = [Constraint::Length(1), cluster_rows, Constraint::Min(0), Constraint::Length(1)];
+    let [title, cluster, middle, keys] = Layout::vertical(rows).areas(frame.area());
     let status = view.status();
     let heading = Line::from(vec![
         "braid top  ".bold(),
@@ -63,6 +67,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
         status.red(),
     ]);
     frame.render_widget(heading, title);
+    frame.render_widget(Line::from(view.cluster.as_deref().unwrap_or_default()), cluster);
     frame.render_widget(Line::from("q quit   p pause").dim(), keys);
     let Some(stats) = &view.stats else { return };
     let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];

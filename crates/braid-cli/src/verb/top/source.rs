@@ -1,13 +1,15 @@
-//! The source of the statistics: a file that a running program writes, or a database that this
-//! process opens.
+//! The source of the statistics: a file that a running program writes, a database that this process
+//! opens, or the process that has it open.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use braiddb::{Database, Error, LogError};
+use serde::Deserialize;
 
 use crate::arguments::Top;
+use crate::service;
 use crate::store::StoreArguments;
 use crate::verb::statistics_file::{self, Sample};
 
@@ -20,6 +22,15 @@ pub enum Source {
     File(PathBuf),
     /// A database that this process has open, and its directory.
     Database(Database, PathBuf),
+    /// The directory of a database that another process has open, which is asked.
+    Service(PathBuf),
+}
+
+/// The answer of a process: its statistics, and the state of its node, as JSON.
+#[derive(Deserialize)]
+struct Answer {
+    stats: String,
+    cluster: Option<String>,
 }
 
 impl Source {
@@ -31,10 +42,14 @@ impl Source {
         let Some(file) = &top.from else {
             return match store.open_existing() {
                 Ok(database) => Ok(Self::Database(database, store.db.clone())),
-                Err(error) if is_locked(&error) => Err(error.context(
-                    "a program has the database open; let it write its statistics to a file (see \
-                     \"Watching a database\" in the guide), and name the file with --from",
-                )),
+                Err(error) if is_locked(&error) => match ask(&store.db) {
+                    Ok(_) => Ok(Self::Service(store.db.clone())),
+                    Err(asked) => Err(error.context(format!(
+                        "a program has the database open, and gives no statistics: {asked:#}; let it \
+                         use the feature json of braiddb, or write its statistics to a file (see \
+                         \"Watching a database\" in the guide), and name the file with --from"
+                    ))),
+                },
                 Err(error) => Err(error),
             };
         };
@@ -45,7 +60,9 @@ impl Source {
     /// The name that the screen shows.
     pub fn name(&self) -> String {
         match self {
-            Self::File(path) | Self::Database(_, path) => path.display().to_string(),
+            Self::File(path) | Self::Database(_, path) | Self::Service(path) => {
+                path.display().to_string()
+            }
         }
     }
 
@@ -57,10 +74,20 @@ impl Source {
         match self {
             Self::File(path) => statistics_file::read(path),
             Self::Database(database, _) => {
-                Ok(Some(Sample { stats: database.stats(), taken: SystemTime::now() }))
+                let (stats, taken) = (database.stats(), SystemTime::now());
+                Ok(Some(Sample { stats, taken, cluster: None }))
             }
+            Self::Service(directory) => ask(directory).map(Some),
         }
     }
+}
+
+/// Asks the process that has a database open.
+fn ask(directory: &Path) -> Result<Sample> {
+    let Answer { stats, cluster } = service::statistics(directory)?;
+    let stats = statistics_file::parse(stats.as_bytes())?;
+    let cluster = cluster.map(|status| serde_json::from_str(&status)).transpose()?;
+    Ok(Sample { stats, taken: SystemTime::now(), cluster })
 }
 
 fn is_locked(error: &anyhow::Error) -> bool {

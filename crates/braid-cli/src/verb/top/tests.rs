@@ -7,6 +7,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
+use super::cluster;
 use super::rates::Rates;
 use super::screen::{self, View};
 use super::{Command, Sample, Samples, command};
@@ -101,6 +102,25 @@ fn first_line_shows_errors_and_age() {
 }
 
 #[test]
+fn second_line_shows_the_node_of_a_cluster() {
+    let mut status = serde_json::json!({
+        "node": 1, "role": "leader", "term": 3, "leader": 1, "last_log_index": 120,
+        "committed_index": 119, "applied_index": 117, "replicated": {"1": 120, "2": 120, "3": 90},
+        "failure": null, "of a later version": 1,
+    });
+    let mut view = view("braid.db", Duration::from_secs(1));
+    view.cluster = cluster::line(&status);
+    let shown = drawn(&view, 120, 30);
+    let expected = "node 1 leader  leader 1  term 3  committed 119  applied 117  lag 2  lag of 2: 0  \
+                    lag of 3: 30";
+    assert_eq!(shown[1], expected);
+    assert!(shown[2].contains("transactions"), "{shown:#?}");
+    status["failure"] = "the disk is full".into();
+    assert_eq!(cluster::line(&status).unwrap(), "node 1 has stopped: the disk is full");
+    assert_eq!(cluster::line(&serde_json::json!({"node": 1})), None);
+}
+
+#[test]
 fn screen_fits_any_terminal_size() {
     let view = view("a-long-name-of-a-file-of-statistics.json", Duration::from_secs(1));
     for (width, height) in [(1, 1), (3, 2), (20, 5), (40, 60), (300, 12)] {
@@ -117,9 +137,10 @@ fn rates_need_two_samples_of_one_process() {
     assert_eq!(Rates::between(&few, &many, Duration::ZERO), Rates::default());
     let mut samples = Samples::default();
     let taken = std::time::SystemTime::now();
-    samples.add(Sample { stats: few, taken });
-    samples.add(Sample { stats: many.clone(), taken: taken + Duration::from_secs(1) });
-    samples.add(Sample { stats: many, taken: taken + Duration::from_secs(1) });
+    samples.add(Sample { stats: few, taken, cluster: None });
+    let later = Sample { stats: many, taken: taken + Duration::from_secs(1), cluster: None };
+    samples.add(later.clone());
+    samples.add(later);
     assert_eq!(samples.rates.committed, 8000.0);
 }
 

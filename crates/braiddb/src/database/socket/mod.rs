@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use super::maintenance::Maintenance;
 use crate::log::{LogError, SOCKET_NAME, UNFINISHED_SUFFIX};
-use crate::sync::Mutex;
 use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Mutex, OnceLock};
 
 /// Maximum number of connections at the same time. Others wait in the operating system's queue.
 const THREADS: usize = 2;
@@ -38,7 +38,14 @@ const ACCEPT_RETRY_MILLISECONDS: libc::c_int = 1000;
 pub(super) struct Socket {
     state: Mutex<SocketState>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Description of a layer above, with its name, for requests of statistics.
+    layer: Mutex<Option<(String, DescriptionSource)>>,
+    /// Returns the statistics as JSON; set while the socket listens, in builds with JSON.
+    stats: OnceLock<DescriptionSource>,
 }
+
+/// Describes the database or the layer above it. Holds no handle of the database.
+pub(super) type DescriptionSource = Arc<dyn Fn() -> String + Send + Sync>;
 
 #[derive(Default)]
 enum SocketState {
@@ -62,7 +69,15 @@ struct Listening {
 impl Socket {
     /// Listens in the directory of an open database, which is locked. A failure is kept for
     /// [`Socket::path`], because the database is usable without a socket.
-    pub(super) fn listen(self: &Arc<Self>, directory: &Path, maintenance: &Maintenance) {
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        directory: &Path,
+        maintenance: &Maintenance,
+        stats: Option<DescriptionSource>,
+    ) {
+        if let Some(stats) = stats {
+            self.stats.get_or_init(|| stats);
+        }
         // Held, because the directory is locked until the socket is closed.
         let mut state = self.state.lock();
         if matches!(*state, SocketState::Closed) {
@@ -117,13 +132,29 @@ impl Socket {
                 _ => return,
             }
             match client {
-                Some(client) => request::answer(&client, maintenance),
+                Some(client) => request::answer(&client, maintenance, self),
                 None => pause(listener),
             }
             if let SocketState::Listening(listening) = &mut *self.state.lock() {
                 listening.clients[number] = None;
             }
         }
+    }
+
+    /// Returns the statistics of the database as JSON, if the build has it.
+    fn stats(&self) -> Option<String> {
+        self.stats.get().map(|describe| describe())
+    }
+
+    /// Sets the description of the layer above.
+    pub(super) fn set_layer(&self, name: &str, describe: DescriptionSource) {
+        *self.layer.lock() = Some((name.to_owned(), describe));
+    }
+
+    /// Returns the name and the description of the layer above, if one has registered.
+    fn layer(&self) -> Option<(String, String)> {
+        let (name, describe) = self.layer.lock().clone()?;
+        Some((name, describe()))
     }
 
     /// Returns the path of the socket, `None` if it is off, or the reason why it does not exist.

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use super::Socket;
 use crate::database::block_on;
 use crate::database::error::{Error, Result};
 use crate::database::maintenance::{CheckReport, Compaction, Maintenance};
@@ -20,7 +21,7 @@ const MAX_REQUEST_BYTES: usize = 64;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the request of a client and answers it.
-pub(super) fn answer(mut client: &UnixStream, maintenance: &Maintenance) {
+pub(super) fn answer(mut client: &UnixStream, maintenance: &Maintenance, socket: &Socket) {
     let mut try_answer = || -> io::Result<()> {
         client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
         let request = read_line(client)?;
@@ -30,7 +31,7 @@ pub(super) fn answer(mut client: &UnixStream, maintenance: &Maintenance) {
         };
         // A client that gets this line knows that its request is being run.
         client.write_all(format!("{PROTOCOL}\n").as_bytes())?;
-        let ran = contain(|| run(verb, maintenance));
+        let ran = contain(|| run(verb, maintenance, socket));
         let answer = match ran.unwrap_or_else(|panic| Err(Error::Panicked(panic.message))) {
             Ok(Some(fields)) => fields + "done\n",
             Ok(None) => line("failed", format!("this engine knows no request {verb:?}")),
@@ -62,7 +63,7 @@ fn read_line(mut client: &UnixStream) -> io::Result<String> {
 }
 
 /// Runs a request. Returns the lines with its result, or `None` if the request is unknown.
-fn run(verb: &str, maintenance: &Maintenance) -> Result<Option<String>> {
+fn run(verb: &str, maintenance: &Maintenance, socket: &Socket) -> Result<Option<String>> {
     Ok(Some(match verb {
         "checkpoint" => {
             let Checkpoint { lsn, records, bytes } = block_on(maintenance.checkpoint(true))?;
@@ -85,6 +86,14 @@ fn run(verb: &str, maintenance: &Maintenance) -> Result<Option<String>> {
             let problems = problems.iter().map(|problem| line("problem", problem));
             numbers(counts) + &problems.collect::<String>()
         }
+        // Only builds with the feature `json` can encode them.
+        "stats" => match socket.stats() {
+            Some(stats) => {
+                let layer = socket.layer().map(|(name, text)| line(&name, text));
+                line("stats", stats) + &layer.unwrap_or_default()
+            }
+            None => return Ok(None),
+        },
         _ => return Ok(None),
     }))
 }
