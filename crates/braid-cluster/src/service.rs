@@ -79,8 +79,8 @@ impl Service {
         let LocalNode { cluster: own, number, .. } = &*self.local;
         if cluster != own {
             return Err(Refusal::OtherCluster(format!(
-                "this is node {number} of {own:?}, and the request is for {cluster:?}; correct the \
-                 address or the name of the cluster"
+                "the request is for another cluster, {cluster:?}: this is node {number} of {own:?}; \
+                 correct the address or the name of the cluster"
             )));
         }
         if to.is_some_and(|to| to != *number) {

@@ -88,6 +88,9 @@ async fn tables_are_dropped_and_renamed() {
         add(&one, &a, 1, 1).await.unwrap();
         add(&two, &b, 1, 10).await.unwrap();
         assert_eq!(tables(&cluster, 3).await.len(), 2);
+        // All members must answer when the version of the cluster is raised.
+        one.rename_table("a", "first").await.unwrap();
+        one.rename_table("first", "a").await.unwrap();
         let last = cluster.nodes[&3].status().last_log_index;
         cluster.stop(3).await;
         // A long read does not delay the drop.
