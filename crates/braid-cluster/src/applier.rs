@@ -173,9 +173,9 @@ impl Applier {
         }
         let db = &self.replica.storage.db;
         match change {
-            CatalogChange::CreateTable(table) => Ok(self.create_table(index, table, changes)),
+            CatalogChange::Create(table) => Ok(self.create_table(index, table, changes)),
             _ if !is_alone => Ok(Decision::Refused("the change needs its own entry".to_owned())),
-            CatalogChange::DropTable(name) => {
+            CatalogChange::Drop(name) => {
                 if self.tables.remove(&name).is_none() {
                     return Ok(no_table(&name));
                 }
@@ -186,7 +186,7 @@ impl Applier {
                 changes.removed = Some(name);
                 Ok(Decision::Committed)
             }
-            CatalogChange::RenameTable { from, to } => {
+            CatalogChange::Rename { from, to } => {
                 if let Err(reason) = check_name(&to) {
                     return Ok(Decision::Refused(reason));
                 }

@@ -47,7 +47,7 @@ impl Cluster {
         if storage.db.get(&storage.catalog, name).await?.is_none() {
             let types = (<K::Stored as Key>::type_name(), V::type_name());
             let table = ClusterTable::new(name, types.0, types.1, options);
-            self.change_catalog(CatalogChange::CreateTable(table)).await?;
+            self.change_catalog(CatalogChange::Create(table)).await?;
         }
         // Through the handle that writes: the catalog notes the version of the type of the values.
         Ok(storage.db.open_table(name).await?)
@@ -59,7 +59,7 @@ impl Cluster {
     /// # Errors
     /// [`Error::Refused`] if the cluster has no such table; the errors of [`Cluster::run`].
     pub async fn drop_table(&self, name: &str) -> Result<()> {
-        self.change_catalog(CatalogChange::DropTable(name.to_owned())).await
+        self.change_catalog(CatalogChange::Drop(name.to_owned())).await
     }
 
     /// Renames a table on all nodes. Handles of it stay valid.
@@ -69,7 +69,7 @@ impl Cluster {
     /// if that name is reserved; the errors of [`Cluster::run`].
     pub async fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.change_catalog(CatalogChange::RenameTable { from, to }).await
+        self.change_catalog(CatalogChange::Rename { from, to }).await
     }
 
     /// Submits a change of the catalog until no other change comes before it.

@@ -52,13 +52,13 @@ pub enum Action {
     SetVersion(u32),
 }
 
-/// A change of the cluster's catalog.
+/// A change of a table in the cluster's catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CatalogChange {
     /// Has no effect if a table of this name exists.
-    CreateTable(ClusterTable),
-    DropTable(String),
-    RenameTable {
+    Create(ClusterTable),
+    Drop(String),
+    Rename {
         from: String,
         to: String,
     },
@@ -68,8 +68,8 @@ impl CatalogChange {
     /// Returns the version from which on nodes understand the change.
     pub fn version(&self) -> u32 {
         match self {
-            Self::CreateTable(_) => 1,
-            Self::DropTable(_) | Self::RenameTable { .. } => 2,
+            Self::Create(_) => 1,
+            Self::Drop(_) | Self::Rename { .. } => 2,
         }
     }
 }
@@ -80,7 +80,7 @@ impl Action {
     pub fn is_alone(&self) -> bool {
         match self {
             Self::Transaction(_) | Self::SetVersion(_) => false,
-            Self::Catalog { change, .. } => !matches!(change, CatalogChange::CreateTable(_)),
+            Self::Catalog { change, .. } => !matches!(change, CatalogChange::Create(_)),
         }
     }
 }

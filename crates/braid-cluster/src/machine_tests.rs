@@ -147,7 +147,7 @@ fn create(name: &str, key_type: &str) -> Action {
     let (name, key_type) = (name.to_owned(), key_type.to_owned());
     let table = ClusterTable { name, key_type, ..description() };
     // In these tests, nothing changes the catalog at the same time.
-    Action::Catalog { base: u64::MAX, change: CatalogChange::CreateTable(table) }
+    Action::Catalog { base: u64::MAX, change: CatalogChange::Create(table) }
 }
 
 fn table() -> Action {
@@ -308,19 +308,19 @@ fn version_2() -> Submission {
 }
 
 fn drop_a(base: u64) -> Action {
-    change(base, CatalogChange::DropTable("a".to_owned()))
+    change(base, CatalogChange::Drop("a".to_owned()))
 }
 
 fn rename_a(base: u64) -> Action {
     let (from, to) = ("a".to_owned(), "b".to_owned());
-    change(base, CatalogChange::RenameTable { from, to })
+    change(base, CatalogChange::Rename { from, to })
 }
 
 /// A node sends a submission again after a lost answer, so the log may contain it twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_the_catalog_takes_effect_once() {
     let mut node = Node::new().await;
-    let creation = change(0, CatalogChange::CreateTable(description()));
+    let creation = change(0, CatalogChange::Create(description()));
     let create = submission(1, creation);
     node.apply(1, &[version_2(), create.clone()]).await;
     let dropping = submission(2, drop_a(1));
@@ -382,7 +382,7 @@ async fn transactions_that_used_a_dropped_table_conflict() {
     // Another table of this name, whose records expire.
     let options = TableOptions::default().ttl(std::time::Duration::from_secs(60));
     let expiring = ClusterTable::new("a", "u64".to_owned(), "u64".to_owned(), options);
-    let creation = change(4, CatalogChange::CreateTable(expiring));
+    let creation = change(4, CatalogChange::Create(expiring));
     assert_eq!(node.apply(5, &[submission(6, creation)]).await, [Decision::Committed]);
     assert!(matches!(node.apply(6, &[submission(7, again())]).await[..], [Decision::Refused(_)]));
     node.apply(7, &[submission(8, drop_a(6))]).await;

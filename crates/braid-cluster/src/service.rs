@@ -60,8 +60,7 @@ impl Service {
 
     async fn answer(&self, message: &[u8]) -> Result<Answer, Refusal> {
         let damaged = |error| Refusal::Stranger(format!("a message cannot be decoded: {error}"));
-        let (header, request) =
-            postcard::take_from_bytes::<Header>(message).map_err(|error| damaged(error))?;
+        let (header, request) = postcard::take_from_bytes::<Header>(message).map_err(&damaged)?;
         self.check_header(&header)?;
         let request: Request = postcard::from_bytes(request).map_err(damaged)?;
         match header.to {
