@@ -193,3 +193,93 @@ fn a_transaction_that_began_before_is_waited_for() {
         assert_eq!(block_on(db.get(&a, &1)).unwrap(), Some(1));
     });
 }
+
+#[test]
+fn a_call_waits_although_another_one_was_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let a: Table<u64, u64> = block_on(db.create_table("a")).unwrap();
+        let open = block_on(db.begin()).unwrap();
+        _ = block_on(poll_at_most(db.restrict_writes(WRITER), 1));
+        while block_on(db.put(&a, &2, &2)).is_ok() {}
+        let again = std::thread::spawn({
+            let db = db.clone();
+            move || block_on(db.restrict_writes(WRITER))
+        });
+        for _ in 0..1000 {
+            assert_refused(block_on(db.put(&a, &2, &2)), "a");
+        }
+        assert!(!again.is_finished());
+        block_on(open.put(&a, &1, &1)).unwrap();
+        block_on(open.commit()).unwrap();
+        again.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_written_after_the_call_has_returned() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let options = Options::default().workers(1).durability(Durability::Volatile);
+        let db = Database::in_memory(options).unwrap().watched();
+        let a: Table<u64, u64> = block_on(db.create_table("a")).unwrap();
+        for _ in 0..100 {
+            let writers: Vec<_> = (0..2)
+                .map(|key| {
+                    let (db, a) = (db.clone(), a.clone());
+                    std::thread::spawn(move || {
+                        (1..).find(|value| block_on(db.put(&a, &key, value)).is_err())
+                    })
+                })
+                .collect();
+            while block_on(db.len(&a)).unwrap() < 2 {}
+            block_on(db.restrict_writes(WRITER)).unwrap();
+            let read = || [0, 1].map(|key| block_on(db.get(&a, &key)).unwrap());
+            let then = read();
+            writers.into_iter().for_each(|writer| _ = writer.join().unwrap());
+            assert_eq!(read(), then);
+            block_on(db.allow_writes()).unwrap();
+            block_on(db.clear(&a)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn calls_at_the_same_time_leave_what_the_last_one_noted() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let db = open(directory.path(), Durability::Relaxed);
+            let a: Table<u64, u64> = block_on(db.create_table("a")).unwrap();
+            let calls: Vec<_> = (0..4)
+                .map(|number| {
+                    let db = db.clone();
+                    std::thread::spawn(move || match number % 2 {
+                        0 => block_on(db.restrict_writes(WRITER)).map(drop),
+                        _ => block_on(db.allow_writes()),
+                    })
+                })
+                .collect();
+            calls.into_iter().for_each(|call| call.join().unwrap().unwrap());
+            let is_refused =
+                |db: &Database, a: &Table<u64, u64>| block_on(db.put(a, &1, &1)).is_err();
+            let before = is_refused(&db, &a);
+            db.close().unwrap();
+            drop((db, a));
+            let db = open(directory.path(), Durability::Relaxed);
+            let a: Table<u64, u64> = block_on(db.open_table("a")).unwrap();
+            assert_eq!(is_refused(&db, &a), before);
+        }
+    });
+}
+
+#[test]
+fn a_call_within_a_transaction_is_refused() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let of = db.clone();
+        let within = block_on(db.run(async move |_| of.restrict_writes(WRITER).await.map(drop)));
+        assert!(matches!(within, Err(Error::Misuse(Misuse::WouldBlock))), "{within:?}");
+        let a: Table<u64, u64> = block_on(db.create_table("a")).unwrap();
+        block_on(db.put(&a, &1, &1)).unwrap();
+    });
+}

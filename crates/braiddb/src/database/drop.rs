@@ -20,10 +20,11 @@ use super::dropped_row::{DroppedTable, key_of};
 use super::error::{BusyWith, Error, Result};
 use super::handle::Database;
 use super::index::IndexStage;
-use super::run::commit_on_worker;
+use super::run::{commit_on_worker, commit_with};
 use super::table::Table;
 use super::table_description::TableDescription;
 use super::transaction::Transaction;
+use super::transaction_builder::TransactionOptions;
 use crate::record::{ChangingIndexes, Records};
 use crate::rid::TableId;
 use crate::sched::engine_code;
@@ -62,8 +63,8 @@ impl Database {
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         refuse_on_worker()?;
         self.refuse_if_restricted(name)?;
-        let name = name.to_owned();
-        self.on_worker(async move || drop_table(&name).await).await
+        let (name, options) = (name.to_owned(), self.options());
+        self.on_worker(async move || drop_table(&name, options).await).await
     }
 
     /// Renames a table, in a separate transaction. Existing handles stay valid, and keep reporting
@@ -88,8 +89,8 @@ impl Database {
     pub async fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
         self.refuse_if_restricted(from)?;
-        let (from, to) = (from.to_owned(), to.to_owned());
-        self.on_worker(async move || rename_table(&from, &to).await).await
+        let (from, to, options) = (from.to_owned(), to.to_owned(), self.options());
+        self.on_worker(async move || rename_table(&from, &to, options).await).await
     }
 
     /// Deletes all records of a table in several transactions, and returns their number. Other
@@ -139,10 +140,11 @@ async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
     Ok((table, changing))
 }
 
-async fn drop_table(name: &str) -> Result<()> {
+async fn drop_table(name: &str, options: TransactionOptions) -> Result<()> {
     let (table, changing) = find(name).await?;
     let dropped = DroppedTable { id: table.id.0, name: name.to_owned(), expires: table.expires() };
-    let (indexes, lsn) = commit_on_worker(async |tx| tx.list_as_dropped(&dropped).await).await?;
+    let list = async |tx: &Transaction| tx.list_as_dropped(&dropped).await;
+    let (indexes, lsn) = commit_with(options, list).await?;
     table.drop_at(lsn);
     table.secondaries().iter().for_each(|index| index.mark_dropped());
     drop(changing);
@@ -180,9 +182,9 @@ pub(super) async fn drop_staged(dropped: DroppedTable) -> Result<()> {
     delete_dropped(&dropped, Vec::new()).await
 }
 
-async fn rename_table(from: &str, to: &str) -> Result<()> {
+async fn rename_table(from: &str, to: &str, options: TransactionOptions) -> Result<()> {
     let (table, _changing) = find(from).await?;
-    commit_on_worker(async |tx| tx.rename(&table, from, to).await).await?;
+    commit_with(options, async |tx| tx.rename(&table, from, to).await).await?;
     table.set_name(to);
     for index in table.secondaries().iter() {
         index.entries().set_name(&format!("{to}.{}", index.name()));

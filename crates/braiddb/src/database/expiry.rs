@@ -96,7 +96,7 @@ impl Transaction {
     {
         let (records, value) = (self.expiring(table)?, V::encode(value)?);
         let (key, intent) = (encode(key), WriteIntent::Put(&value));
-        let rule = ExpiryRule::Applied { expiry: expires_at_ms, now: 0 };
+        let rule = ExpiryRule::Applied { expiry: expires_at_ms, now: self.core().time() };
         engine_code(self.core().write(records, &key, intent, Some(rule))).await?;
         Ok(())
     }

@@ -64,7 +64,7 @@ impl Database {
     /// Writes a record on this thread. `None` if a worker must run the transaction.
     pub(super) async fn write_as_guest(&self, write: &EncodedWrite) -> Option<bool> {
         let Shared { engine, workers, guests, .. } = &*self.shared;
-        if !guests.are_admitted() || self.is_restricted() {
+        if !guests.are_admitted() {
             return None;
         }
         pause_if_due().await;
@@ -75,7 +75,7 @@ impl Database {
             return None;
         }
         // A panic hook of the program may run inside. It must not wait for this guest.
-        let attempt = refusing_waits(|| write.run_as_guest(guests));
+        let attempt = refusing_waits(|| write.run_as_guest(guests, || self.is_restricted()));
         let GuestWrite { result, must_ring } = attempt?;
         // Before a worker flushes what the guest has logged.
         let written = result.inspect_err(|panic| workers.fail_on_caller(panic)).ok()?;

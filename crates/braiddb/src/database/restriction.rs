@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
+use super::blocking::refuse_on_worker;
 use super::error::{Error, Misuse, Result};
 use super::handle::Database;
+use super::run::commit_on_worker;
 use super::table::Table;
 use super::table_options::TableOptions;
 use super::transaction::Transaction;
@@ -29,9 +31,8 @@ impl Database {
     /// checkpoints and backups are not affected. A backup has the same restriction.
     ///
     /// A later call replaces the name, and returns a handle that may write too: the restriction
-    /// prevents mistakes, and is no protection from an attacker. If the restriction is new, returns
-    /// after the transactions that began before have ended. If the future is dropped, writes may be
-    /// restricted or not; call it again.
+    /// prevents mistakes, and is no protection from an attacker. Returns after the transactions that
+    /// began before have ended. If the future is dropped, the restriction is still set.
     ///
     /// ```
     /// use braiddb::{Database, Error, Misuse, Options, Table};
@@ -49,39 +50,12 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`]. If the restriction cannot be noted, writes are as before the call.
+    /// [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because it would wait
+    /// for that transaction; the errors of [`Database::run`]. If the restriction cannot be noted,
+    /// writes are as before the call.
     pub async fn restrict_writes(&self, writer: &str) -> Result<Database> {
-        let restriction = &self.shared.engine.write_restriction;
-        let (before, handle) = (restriction.writer(), self.writing());
-        let is_new = before.as_deref() != Some(writer);
-        // Before the commit, so that every transaction which does not see it began earlier.
-        restriction.set(Some(writer.into()));
-        let row = writer.to_owned();
-        let note = async move |tx: &Transaction| {
-            // An earlier call may have been dropped before it wrote the row.
-            if tx.restricted_writer().await?.as_deref() == Some(&row) {
-                return Ok(false);
-            }
-            let table: Table<str, str> = match tx.describe_any(TABLE).await? {
-                Some(found) => tx.handle(&found),
-                None => tx.create_named(TABLE, TableOptions::default()).await?,
-            };
-            tx.put(&table, KEY, &row).await?;
-            Ok(true)
-        };
-        match handle.run(note).await {
-            Ok(is_noted) if !is_new && !is_noted => return Ok(handle),
-            Ok(_) => {}
-            Err(error) => {
-                restriction.set(before);
-                return Err(error);
-            }
-        }
-        let wait = async || WorkerTransactions::current().wait_for_grace_period(true).await;
-        match self.on_worker(wait).await? {
-            true => Ok(handle),
-            false => Err(self.ended()),
-        }
+        self.change_restriction(Some(writer.into())).await?;
+        Ok(self.writing())
     }
 
     /// Removes the restriction of [`Database::restrict_writes`]: every handle may write. Has no
@@ -100,16 +74,17 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`].
+    /// As [`Database::restrict_writes`].
     pub async fn allow_writes(&self) -> Result<()> {
-        let remove = async move |tx: &Transaction| {
-            let Some(found) = tx.describe_any(TABLE).await? else { return Ok(()) };
-            let table: Table<str, str> = tx.handle(&found);
-            tx.delete(&table, KEY).await.map(drop)
-        };
-        self.writing().run(remove).await?;
-        self.shared.engine.write_restriction.set(None);
-        Ok(())
+        self.change_restriction(None).await
+    }
+
+    async fn change_restriction(&self, writer: Option<Arc<str>>) -> Result<()> {
+        refuse_on_worker()?;
+        match self.on_worker(async move || change_restriction(writer).await).await? {
+            true => Ok(()),
+            false => Err(self.ended()),
+        }
     }
 
     /// Returns whether writes are restricted, and not to this handle.
@@ -133,7 +108,48 @@ impl Database {
     }
 }
 
+/// Stores the caller that may write, or that all may. Returns `false` if the database is closing, and
+/// transactions that began before have not ended.
+async fn change_restriction(writer: Option<Arc<str>>) -> Result<bool> {
+    let worker = WorkerTransactions::current();
+    let restriction = &worker.engine().write_restriction;
+    let mut attempt = 0;
+    let _change = loop {
+        if let Some(change) = restriction.begin_change() {
+            break change;
+        }
+        attempt += 1;
+        worker.back_off(attempt).await;
+    };
+    let before = restriction.writer();
+    if writer.is_some() {
+        // Before the commit, so that every transaction which does not see it began earlier.
+        restriction.set(writer.clone());
+    }
+    if let Err(error) = commit_on_worker(async |tx| tx.put_writer(writer.as_deref()).await).await {
+        restriction.set(before);
+        return Err(error);
+    }
+    if writer.is_none() {
+        restriction.set(None);
+        return Ok(true);
+    }
+    Ok(worker.wait_for_grace_period(true).await?)
+}
+
 impl Transaction {
+    async fn put_writer(&self, writer: Option<&str>) -> Result<()> {
+        let table: Table<str, str> = match (self.describe_any(TABLE).await?, writer) {
+            (Some(found), _) => self.handle(&found),
+            (None, Some(_)) => self.create_named(TABLE, TableOptions::default()).await?,
+            (None, None) => return Ok(()),
+        };
+        match writer {
+            Some(writer) => self.put(&table, KEY, writer).await,
+            None => self.delete(&table, KEY).await.map(drop),
+        }
+    }
+
     /// Returns the name of the only caller that may write, if the database notes one.
     pub(super) async fn restricted_writer(&self) -> Result<Option<Arc<str>>> {
         let Some(found) = self.describe_any(TABLE).await? else { return Ok(None) };

@@ -326,11 +326,18 @@ impl TransactionBuilder {
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
+    commit_with(TransactionOptions::DEFAULT, body).await
+}
+
+/// Does what `commit_on_worker` does, with these options.
+pub(super) async fn commit_with<T>(
+    options: TransactionOptions,
+    body: impl AsyncFn(&Transaction) -> Result<T>,
+) -> Result<(T, Lsn)> {
     let worker = WorkerTransactions::current();
-    let outcome =
-        attempts(TransactionOptions::DEFAULT, &worker, &CallerRuntime::NONE, Closure(&body))
-            .await
-            .map_err(|failure| failure.into_error())?;
+    let outcome = attempts(options, &worker, &CallerRuntime::NONE, Closure(&body))
+        .await
+        .map_err(|failure| failure.into_error())?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -338,12 +345,7 @@ pub(super) async fn commit_on_worker<T>(
 pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let worker = WorkerTransactions::current();
-    let outcome =
-        attempts(TransactionOptions::READ_ONLY, &worker, &CallerRuntime::NONE, Closure(&body))
-            .await
-            .map_err(|failure| failure.into_error())?;
-    Ok((outcome.value, Lsn(outcome.commit_lsn)))
+    commit_with(TransactionOptions::READ_ONLY, body).await
 }
 
 /// The user's part of a transaction.

@@ -101,9 +101,12 @@ impl Database {
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     pub fn transaction(&self) -> TransactionBuilder {
-        let options =
-            TransactionOptions { may_write: self.may_write, ..TransactionOptions::DEFAULT };
-        TransactionBuilder { db: self.clone(), options }
+        TransactionBuilder { db: self.clone(), options: self.options() }
+    }
+
+    /// Returns the options of this handle's transactions.
+    pub(super) fn options(&self) -> TransactionOptions {
+        TransactionOptions { may_write: self.may_write, ..TransactionOptions::DEFAULT }
     }
 }
 

@@ -71,8 +71,12 @@ impl EncodedWrite {
     }
 
     /// Attempts the write on this thread.
-    pub(super) fn run_as_guest(&self, guests: &GuestWriters) -> Option<GuestWrite> {
-        guests.write(&self.table.core, &self.key, (self.intent)(&self.value))
+    pub(super) fn run_as_guest(
+        &self,
+        guests: &GuestWriters,
+        is_restricted: impl Fn() -> bool,
+    ) -> Option<GuestWrite> {
+        guests.write(&self.table.core, &self.key, (self.intent)(&self.value), is_restricted)
     }
 
     /// Runs the write. Returns `false` for the deletion of a record that does not exist.

@@ -76,6 +76,14 @@ impl Segments {
         }
     }
 
+    /// Returns the disk space of `missing_bytes`, metadata of the file system included.
+    pub(super) fn missing_space(&self) -> u64 {
+        match self.missing_bytes() {
+            0 => 0,
+            bytes => with_metadata(bytes),
+        }
+    }
+
     /// Returns the disk space of a segment's file in bytes, metadata of the file system included.
     pub(super) fn file_space(&self) -> u64 {
         with_metadata(self.file_bytes())

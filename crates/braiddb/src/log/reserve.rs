@@ -278,7 +278,7 @@ impl Segments {
         let free = free.saturating_sub(self.reserve.least());
         // The last file is completed first.
         let missing = self.missing_bytes();
-        let more = free.checked_sub(missing).map_or(0, |free| {
+        let more = free.checked_sub(self.missing_space()).map_or(0, |free| {
             let segments = free / self.file_space() + self.spares.count() as u64;
             segments.saturating_mul(self.segment_bytes()).saturating_add(missing)
         });

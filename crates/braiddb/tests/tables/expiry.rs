@@ -134,17 +134,21 @@ fn an_expired_record_does_not_conflict_in_a_unique_index() {
             let by_tens = db.index(&table, "by_tens", unique, tens).await?;
             db.put(&table, &1, &10).await?;
             db.put(&table, &2, &20).await?;
+            db.put(&table, &5, &50).await?;
             let refused = db.put(&table, &3, &11).await;
             assert!(matches!(refused, Err(Error::UniqueViolation(_))), "{refused:?}");
             let index = by_tens.clone();
             let last = db.run(async move |tx| tx.entries_by(&index, ..)?.rev().next().await);
-            assert_eq!(last.await?, Some((2, 2)));
+            assert_eq!(last.await?, Some((5, 5)));
             clock.pass(TTL);
             let (records, index) = (table.clone(), by_tens.clone());
             db.run(async move |tx| {
                 assert_eq!(tx.get_by(&index, &1).await?, None);
                 assert_eq!(tx.scan_by(&index, ..)?.next().await?, None);
                 assert_eq!(tx.entries_by(&index, ..)?.next().await?, None);
+                tx.put_until(&records, &6, &51, u64::MAX).await?;
+                assert_eq!(tx.get_by(&index, &5).await?, Some((6, 51)));
+                tx.delete(&records, &6).await?;
                 tx.insert(&records, &3, &11).await?;
                 assert_eq!(tx.get_by(&index, &1).await?, Some((3, 11)));
                 // The entry of the expired record disappears with its replacement.

@@ -13,8 +13,10 @@ use super::row::{IndexDescription, IndexStage};
 use crate::database::blocking::refuse_on_worker;
 use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
 use crate::database::handle::Database;
-use crate::database::run::commit_on_worker;
+use crate::database::run::{commit_on_worker, commit_with};
 use crate::database::table::Table;
+use crate::database::transaction::Transaction;
+use crate::database::transaction_builder::TransactionOptions;
 use crate::record::{ChangingIndexes, Records};
 use crate::transaction::{WorkerTransactions, clear_dropped};
 use crate::types::{TableKey, Value};
@@ -53,8 +55,8 @@ impl Database {
             return Err(Error::Misuse(Misuse::ForeignTable(table_name)));
         }
         self.refuse_if_restricted(&table_name)?;
-        let (table, name) = (table.core.clone(), name.to_owned());
-        self.on_worker(async move || drop_index(&table, table_name, name).await).await
+        let (table, name, options) = (table.core.clone(), name.to_owned(), self.options());
+        self.on_worker(async move || drop_index(&table, table_name, name, options).await).await
     }
 
     /// Removes an index. The caller passes the exclusive right to change the table's indexes, and
@@ -67,26 +69,36 @@ impl Database {
     ) -> Result<ChangingIndexes> {
         let index = index.clone();
         self.on_worker(async move || {
-            remove_index(changing.table(), &index).await?;
+            remove_index(changing.table(), &index, TransactionOptions::DEFAULT).await?;
             Ok::<_, Error>(changing)
         })
         .await
     }
 }
 
-async fn drop_index(table: &Arc<Records>, table_name: String, name: String) -> Result<()> {
+async fn drop_index(
+    table: &Arc<Records>,
+    table_name: String,
+    name: String,
+    options: TransactionOptions,
+) -> Result<()> {
     let busy = || Error::Busy(BusyWith::TableChange { table: table_name.clone() });
     let _changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
     let (row, _) = commit_on_worker(async |tx| tx.index_row(table.id.0, &name).await).await?;
     match row {
-        Some(row) => remove_index(table, &row).await,
+        Some(row) => remove_index(table, &row, options).await,
         None => Err(IndexError::NotFound { table: table_name, index: name }.into()),
     }
 }
 
-async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
+/// `options` are those of the transaction that decides whether the index is removed.
+async fn remove_index(
+    table: &Records,
+    index: &IndexDescription,
+    options: TransactionOptions,
+) -> Result<()> {
     let row = IndexDescription { stage: IndexStage::Dropping, ..index.clone() };
-    match commit_on_worker(async |tx| tx.put_row(&row).await).await {
+    match commit_with(options, async |tx: &Transaction| tx.put_row(&row).await).await {
         // The index was dropped before the database was opened, and its deletion has just finished.
         Err(Error::Index(error)) if matches!(*error, IndexError::NotFound { .. }) => return Ok(()),
         put => _ = put?,

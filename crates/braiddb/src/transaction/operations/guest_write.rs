@@ -90,9 +90,14 @@ impl GuestWriters {
         records: &Records,
         key: &[u8],
         intent: WriteIntent<'_>,
+        is_restricted: impl Fn() -> bool,
     ) -> Option<GuestWrite> {
         let table = self.writable(records, key, intent)?;
         let guest = self.engine.admit_guest_in(self.places.len())?;
+        // After the admission, so that a caller who restricts writes waits for this guest otherwise.
+        if is_restricted() {
+            return None;
+        }
         self.places.enter(guest.place(), |place| {
             let writer = place.as_ref().expect("the place is open");
             let written = contain(|| writer.write(&guest, (records, table), key, intent));

@@ -187,7 +187,7 @@ impl ActiveTransaction {
 
     /// The error of a transaction that may not write.
     #[cold]
-    pub(super) fn refused_write(&self, table: &Records) -> OperationError {
+    pub(in crate::transaction) fn refused_write(&self, table: &Records) -> OperationError {
         if self.engine().read_only {
             return OperationError::ReadOnlyDatabase;
         }

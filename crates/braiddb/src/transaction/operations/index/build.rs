@@ -43,6 +43,9 @@ impl ActiveTransaction {
             let (table, index) = (table.name().to_string(), index.name().to_owned());
             return Err(IndexError::NotFound { table, index }.into());
         }
+        if self.mode().is_read_only() {
+            return Err(self.refused_write(table));
+        }
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut scan = self.scan(table, ScanBounds { low, high: Bound::Unbounded });
         scan.expect_records(most);
