@@ -31,7 +31,13 @@ pub struct Stage {
 impl Default for Stage {
     /// Returns an empty stage.
     fn default() -> Self {
-        Self { progress: Progress::of(0), beds: Beds::default(), keep: None, again: false, json: false }
+        Self {
+            progress: Progress::of(0),
+            beds: Beds::default(),
+            keep: None,
+            again: false,
+            json: false,
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use braiddb::simulation::{
     SimulatedDisk, describe_by, found_wrong, pause, spawn, switch_threads,
 };
 use braiddb::{
-    BusyWith, Certifier, Database, Error, Options, Policy, Table, Transaction, Tuning, Width,
+    BusyWith, Certifier, Database, Error, MemoryLimit, Options, Policy, Table, Transaction, Tuning,
+    Width,
 };
 use fastrand::Rng;
 
@@ -469,7 +470,15 @@ impl Schedule {
     ) -> Result<u64> {
         let scale = self.scale();
         let (options, seed) = (self.options(), self.random.u64(..));
-        let db = Database::open_simulated(disk, options, seed).context("opening")?;
+        let mut opened = Database::open_simulated(disk, options.clone(), seed);
+        if matches!(&opened, Err(Error::MemoryFull(limit)) if matches!(**limit, MemoryLimit::PageFrames { .. }))
+        {
+            // The minimum that a table needs does not always suffice for the replay.
+            let more = options.tuning.page_frames.map(|frames| frames + 2);
+            let options = options.tune(|tuning| tuning.page_frames(more));
+            opened = Database::open_simulated(disk, options, seed);
+        }
+        let db = opened.context("opening")?;
         let read = async move |tx: &Transaction| {
             let tables = Tables::open(tx, scale).await?;
             tables.contents(tx).await
