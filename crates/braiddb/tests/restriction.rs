@@ -25,7 +25,7 @@ fn assert_refused<T: std::fmt::Debug>(result: Result<T>, of: &str) {
     match result {
         Err(error @ Error::Misuse(Misuse::RestrictedWrite { .. })) => {
             let Error::Misuse(Misuse::RestrictedWrite { table, writer }) = &error else { return };
-            assert_eq!((table.as_str(), writer.as_str()), (of, WRITER));
+            assert_eq!((&**table, &**writer), (of, WRITER));
             assert!(error.to_string().contains(WRITER), "{error}");
         }
         other => panic!("{other:?}"),

@@ -96,7 +96,7 @@ impl Database {
     pub(super) fn refuse_if_restricted(&self, table: &str) -> Result<()> {
         match self.shared.engine.write_restriction.writer() {
             Some(writer) if !self.may_write => {
-                let (table, writer) = (table.to_owned(), writer.to_string());
+                let (table, writer) = (table.into(), (*writer).into());
                 Err(Error::Misuse(Misuse::RestrictedWrite { table, writer }))
             }
             _ => Ok(()),

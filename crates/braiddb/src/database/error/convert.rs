@@ -39,7 +39,7 @@ impl From<OperationError> for Error {
             OperationError::ReadOnlyDatabase => Misuse::ReadOnlyDatabase.into(),
             OperationError::RestrictedWrite(refused) => {
                 let RestrictedWrite { table, writer } = *refused;
-                Misuse::RestrictedWrite { table, writer }.into()
+                Misuse::RestrictedWrite { table: table.into(), writer: writer.into() }.into()
             }
             OperationError::SavepointOver => Misuse::SavepointEnded.into(),
             OperationError::ScanBegun => Misuse::ScanBegun.into(),

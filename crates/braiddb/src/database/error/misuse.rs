@@ -102,9 +102,9 @@ pub enum Misuse {
     )]
     RestrictedWrite {
         /// Name of the table.
-        table: String,
+        table: Box<str>,
         /// Name of the caller that may write.
-        writer: String,
+        writer: Box<str>,
     },
     /// The database does not certify transactions by read validation, which this feature needs.
     #[error("{feature} need read validation; open the database with Certifier::ReadValidation")]

@@ -95,7 +95,7 @@ fn misuses() -> Vec<Misuse> {
     vec![
         Misuse::ReadOnlyTransaction,
         Misuse::ReadOnlyDatabase,
-        Misuse::RestrictedWrite { table: name(), writer: "cluster.run".into() },
+        Misuse::RestrictedWrite { table: "t".into(), writer: "cluster.run".into() },
         Misuse::WouldBlock,
         Misuse::ForeignTable(name()),
         Misuse::TableType(Box::new(TypeMismatch {
