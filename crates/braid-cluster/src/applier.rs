@@ -135,6 +135,11 @@ impl Applier {
         let (Ok(reads), Ok(writes)) = (reads, writes) else {
             return Decision::Refused("the transaction cannot be decoded".to_owned());
         };
+        // First: a transaction that used a table before it was dropped or renamed runs again.
+        let keys = writes.keys();
+        if self.certifier.certify(&reads, &keys, executed.base).is_err() {
+            return Decision::Conflict;
+        }
         for row in writes.rows() {
             let Some(table) = self.tables.get(row.table) else {
                 return no_table(row.table);
@@ -143,10 +148,6 @@ impl Applier {
                 let reason = format!("the table {:?} has another lifetime of records", row.table);
                 return Decision::Refused(reason);
             }
-        }
-        let keys = writes.keys();
-        if self.certifier.certify(&reads, &keys, executed.base).is_err() {
-            return Decision::Conflict;
         }
         changes.writes.push(writes);
         changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));

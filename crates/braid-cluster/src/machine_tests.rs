@@ -376,18 +376,25 @@ async fn transactions_that_used_a_dropped_table_conflict() {
         Action::Transaction(executed) => executed,
         _ => unreachable!("a transaction"),
     };
-    let again = || Action::Transaction(ExecutedTransaction { base: 2, ..put.clone() });
+    let again = |base| Action::Transaction(ExecutedTransaction { base, ..put.clone() });
     node.apply(3, &[submission(4, drop_a(2))]).await;
-    assert!(matches!(node.apply(4, &[submission(5, again())]).await[..], [Decision::Refused(_)]));
+    let both = [submission(5, again(2)), submission(10, again(3))];
+    let told = node.apply(4, &both).await;
+    assert!(matches!(told[..], [Decision::Conflict, Decision::Refused(_)]), "{told:?}");
     // Another table of this name, whose records expire.
     let options = TableOptions::default().ttl(std::time::Duration::from_secs(60));
     let expiring = ClusterTable::new("a", "u64".to_owned(), "u64".to_owned(), options);
     let creation = change(4, CatalogChange::Create(expiring));
     assert_eq!(node.apply(5, &[submission(6, creation)]).await, [Decision::Committed]);
-    assert!(matches!(node.apply(6, &[submission(7, again())]).await[..], [Decision::Refused(_)]));
+    let both = [submission(7, again(2)), submission(11, again(5))];
+    let told = node.apply(6, &both).await;
+    assert!(matches!(told[..], [Decision::Conflict, Decision::Refused(_)]), "{told:?}");
     node.apply(7, &[submission(8, drop_a(6))]).await;
     node.apply(8, &[submission(9, table())]).await;
-    assert_eq!(node.apply(9, &[submission(10, again())]).await, [Decision::Conflict]);
+    assert_eq!(node.apply(9, &[submission(12, again(2))]).await, [Decision::Conflict]);
+    // A rename.
+    node.apply(10, &[submission(13, rename_a(9))]).await;
+    assert_eq!(node.apply(11, &[submission(14, again(9))]).await, [Decision::Conflict]);
 }
 
 /// Otherwise it would skip what it does not understand, and differ from the others.
