@@ -62,10 +62,15 @@ impl Applier {
     /// [`Error::Version`] if the node does not understand the version of the cluster.
     pub async fn open(replica: Arc<Replica>) -> error::Result<Self> {
         let applied = replica.storage.applied().await?;
+        // First, because the tables may have another format. An empty node has no version yet.
+        if applied.log_id.is_some()
+            || replica.storage.db.last(&replica.storage.log).await?.is_some()
+        {
+            check_version(&replica, applied.version())?;
+        }
         let tables = replica.storage.cluster_tables().await?;
         let tables = tables.into_iter().map(|table| (table.name.clone(), table)).collect();
         let certifier = restore_certifier(&replica.storage, applied.index()).await?;
-        check_version(&replica, applied.version())?;
         replica.reset_applied(applied.index());
         replica.local.set_version(applied.version());
         Ok(Self { replica, applied, tables, certifier })
@@ -292,9 +297,13 @@ fn check_version(replica: &Replica, version: u32) -> error::Result<()> {
         return Ok(());
     }
     let understood = replica.local.versions();
+    let remedy = match version < *replica.local.understood.start() {
+        true => "an older program, and let the cluster use a newer version first",
+        false => "a newer program",
+    };
     Err(Error::Version(format!(
         "the cluster uses version {version}, and this node understands {understood}; start the node \
-         with a newer program"
+         with {remedy}"
     )))
 }
 

@@ -83,7 +83,8 @@ impl Cluster {
         check_tables(&db).await?;
         let storage = Arc::new(Storage::open(&db).await?);
         let identity = claim(&storage, &options).await?;
-        let local = Arc::new(LocalNode::new(identity, options.newest_version));
+        let understood = options.oldest_version..=options.newest_version;
+        let local = Arc::new(LocalNode::new(identity, understood));
         let replica = Replica::new(storage.clone(), local.clone());
         let machine = StateMachine::open(replica.clone()).await?;
         let peers =

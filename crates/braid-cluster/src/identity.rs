@@ -1,5 +1,6 @@
 //! Identity of a node: its number, its cluster, and the versions that it understands.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -9,6 +10,8 @@ use crate::error::Result;
 use crate::raft::NodeId;
 use crate::storage::{Storage, row};
 
+/// Version that a cluster uses until it is raised. It is the same for all programs.
+pub const FIRST_VERSION: u32 = 1;
 /// Oldest version of messages and log entries that this program understands.
 pub const OLDEST_VERSION: u32 = 1;
 /// Newest version of messages and log entries that this program understands. Version 2 has drops
@@ -53,8 +56,8 @@ pub struct Identity {
 pub struct LocalNode {
     pub cluster: String,
     pub number: NodeId,
-    /// Newest version that the node uses.
-    pub newest_version: u32,
+    /// Versions that the node understands.
+    pub understood: RangeInclusive<u32>,
     /// Version that the cluster uses.
     version: AtomicU32,
     id: Mutex<Option<ClusterId>>,
@@ -63,11 +66,11 @@ pub struct LocalNode {
 }
 
 impl LocalNode {
-    pub fn new(identity: Identity, newest_version: u32) -> Self {
+    pub fn new(identity: Identity, understood: RangeInclusive<u32>) -> Self {
         let Identity { cluster, node: number, id } = identity;
         let (id, changing_id) = (Mutex::new(id), Default::default());
-        let version = AtomicU32::new(OLDEST_VERSION);
-        Self { cluster, number, newest_version, version, id, changing_id }
+        let version = AtomicU32::new(FIRST_VERSION);
+        Self { cluster, number, understood, version, id, changing_id }
     }
 
     /// Returns the version that the cluster uses.
@@ -95,11 +98,11 @@ impl LocalNode {
 
     /// Checks that the node understands a version.
     pub fn understands(&self, version: u32) -> bool {
-        (OLDEST_VERSION..=self.newest_version).contains(&version)
+        self.understood.contains(&version)
     }
 
     /// Describes the versions that the node understands.
     pub fn versions(&self) -> String {
-        format!("versions {OLDEST_VERSION} to {}", self.newest_version)
+        format!("versions {} to {}", self.understood.start(), self.understood.end())
     }
 }

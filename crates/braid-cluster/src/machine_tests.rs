@@ -2,6 +2,7 @@
 //! node that never stops, on one that restarts after every entry, and on one that received a
 //! snapshot.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use braiddb::{Database, Options, Table, TableOptions, Transaction};
@@ -14,7 +15,7 @@ use crate::command::{
     SubmissionId,
 };
 use crate::error::Error;
-use crate::identity::{Identity, LocalNode, NEWEST_VERSION};
+use crate::identity::{Identity, LocalNode, NEWEST_VERSION, OLDEST_VERSION};
 use crate::raft::{EncodedCommand, Entry};
 use crate::received;
 use crate::replica::Replica;
@@ -34,19 +35,22 @@ impl Node {
     }
 
     async fn open(directory: TempDir) -> Self {
-        Self::with_version(directory, NEWEST_VERSION).await
+        Self::with_versions(directory, OLDEST_VERSION..=NEWEST_VERSION).await.unwrap()
     }
 
-    /// Opens a node that understands versions up to this one.
-    async fn with_version(directory: TempDir, newest: u32) -> Self {
+    /// Opens a node that understands these versions.
+    async fn with_versions(
+        directory: TempDir,
+        understood: RangeInclusive<u32>,
+    ) -> Result<Self, Error> {
         let options = Options::default().workers(1).socket(false);
         let db = Database::open(directory.path(), options).unwrap();
         let storage = Arc::new(Storage::open(&db).await.unwrap());
         let identity = Identity { cluster: "test".to_owned(), node: 1, id: None };
-        let local = Arc::new(LocalNode::new(identity, newest));
+        let local = Arc::new(LocalNode::new(identity, understood));
         let replica = Replica::new(storage, local);
-        let machine = StateMachine::open(replica.clone()).await.unwrap();
-        Self { directory, replica, machine }
+        let machine = StateMachine::open(replica.clone()).await?;
+        Ok(Self { directory, replica, machine })
     }
 
     /// Returns the reason for which the node does not start again.
@@ -60,10 +64,14 @@ impl Node {
     }
 
     async fn restart(self) -> Self {
+        Self::open(self.close()).await
+    }
+
+    fn close(self) -> TempDir {
         let Self { directory, replica, machine } = self;
         replica.storage.db.close().unwrap();
         drop((replica, machine));
-        Self::open(directory).await
+        directory
     }
 
     /// Applies an entry, and returns its decisions.
@@ -400,7 +408,7 @@ async fn transactions_that_used_a_dropped_table_conflict() {
 /// Otherwise it would skip what it does not understand, and differ from the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_program_stops_at_a_version_that_it_does_not_understand() {
-    let mut node = Node::with_version(tempfile::tempdir().unwrap(), 1).await;
+    let mut node = Node::with_versions(tempfile::tempdir().unwrap(), 1..=1).await.unwrap();
     node.apply(1, &[submission(1, table())]).await;
     let command = Command { submissions: vec![encode(&version_2()).into()] };
     let log_id = LogId::new(CommittedLeaderId::new(1, 1), 2);
@@ -408,4 +416,28 @@ async fn an_older_program_stops_at_a_version_that_it_does_not_understand() {
     let failed = node.machine.apply([Entry { log_id, payload }]).await.unwrap_err();
     assert!(failed.to_string().contains("newer program"), "{failed}");
     assert_eq!(node.replica.storage.applied().await.unwrap().index(), 1);
+}
+
+/// The tables of a version that it does not understand may have a format that it cannot decode.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_checks_the_version_before_it_reads_the_contents() {
+    let empty = Node::with_versions(tempfile::tempdir().unwrap(), 2..=2).await;
+    assert!(empty.is_ok(), "an empty node has no version yet");
+    for (used, understood, remedy) in [(2, 1..=1, "newer program"), (1, 2..=2, "older program")] {
+        let mut node = Node::new().await;
+        node.apply(1, &[submission(1, table())]).await;
+        if used == 2 {
+            node.apply(2, &[version_2()]).await;
+        }
+        let storage = node.replica.storage.clone();
+        let write = async move |tx: &Transaction| {
+            tx.put(&storage.catalog, "unknown", &[0xff; 3]).await?;
+            tx.put(&storage.window, &1, &[0xff; 3]).await
+        };
+        node.replica.storage.run(write).await.unwrap();
+        match Node::with_versions(node.close(), understood).await {
+            Err(Error::Version(reason)) => assert!(reason.contains(remedy), "{reason}"),
+            other => panic!("{:?}", other.map(|_| ())),
+        }
+    }
 }

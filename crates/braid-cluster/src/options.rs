@@ -28,6 +28,8 @@ pub struct ClusterOptions {
     pub kept_entries: u64,
     /// Newest version of the protocol that this node uses.
     pub(crate) newest_version: u32,
+    /// Oldest version of the protocol that this node understands.
+    pub(crate) oldest_version: u32,
 }
 
 impl ClusterOptions {
@@ -51,6 +53,7 @@ impl ClusterOptions {
             max_requests: 8_192,
             kept_entries: 8_192,
             newest_version: NEWEST_VERSION,
+            oldest_version: OLDEST_VERSION,
         }
     }
 
@@ -60,6 +63,15 @@ impl ClusterOptions {
     #[must_use]
     pub fn newest_version(mut self, version: u32) -> Self {
         self.newest_version = version.clamp(OLDEST_VERSION, NEWEST_VERSION);
+        self
+    }
+
+    /// Lets the node understand only versions of the protocol from this one on, as a newer program
+    /// does. For tests of upgrades.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn oldest_version(mut self, version: u32) -> Self {
+        self.oldest_version = version.clamp(OLDEST_VERSION, NEWEST_VERSION);
         self
     }
 

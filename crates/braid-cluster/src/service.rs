@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::cluster::{Cluster, Inner};
 use crate::command::{Action, Submission};
-use crate::identity::{ClusterId, LocalNode, OLDEST_VERSION};
+use crate::identity::{ClusterId, LocalNode};
 use crate::intake::Intake;
 use crate::message::{Answer, Header, MemberChange, NodeDescription, Refusal, Request, encode};
 use crate::raft::{NodeId, Raft, Snapshot, Vote};
@@ -130,8 +130,8 @@ impl Service {
     /// Describes this node.
     pub(crate) fn describe(&self, is_member: bool) -> NodeDescription {
         NodeDescription {
-            oldest_version: OLDEST_VERSION,
-            newest_version: self.local.newest_version,
+            oldest_version: *self.local.understood.start(),
+            newest_version: *self.local.understood.end(),
             id: self.local.id().filter(|_| is_member),
         }
     }

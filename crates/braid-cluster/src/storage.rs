@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::command::ClusterTable;
-use crate::identity::OLDEST_VERSION;
+use crate::identity::FIRST_VERSION;
 use crate::raft::{LogId, Membership};
 
 /// Prefix of the names of the cluster's own tables.
@@ -50,7 +50,7 @@ pub mod row {
 pub struct Applied {
     pub log_id: Option<LogId>,
     pub membership: Membership,
-    /// Version that all members understand and use; 0 in a new database, which means the oldest.
+    /// Version that all members understand and use; 0 means [`FIRST_VERSION`].
     version: u32,
 }
 
@@ -62,7 +62,7 @@ impl Applied {
 
     /// Returns the version that all members understand and use.
     pub fn version(&self) -> u32 {
-        self.version.max(OLDEST_VERSION)
+        self.version.max(FIRST_VERSION)
     }
 
     /// Raises the version.

@@ -7,7 +7,7 @@ use openraft::StorageError;
 use openraft::testing::{StoreBuilder, Suite};
 use tempfile::TempDir;
 
-use crate::identity::{Identity, LocalNode, NEWEST_VERSION};
+use crate::identity::{Identity, LocalNode, NEWEST_VERSION, OLDEST_VERSION};
 use crate::log_store::LogStore;
 use crate::raft::{NodeId, TypeConfig, storage_error};
 use crate::replica::Replica;
@@ -23,7 +23,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
         let db = Database::open(directory.path(), options).map_err(storage_error)?;
         let storage = Arc::new(Storage::open(&db).await.map_err(storage_error)?);
         let identity = Identity { cluster: "test".to_owned(), node: 1, id: None };
-        let local = Arc::new(LocalNode::new(identity, NEWEST_VERSION));
+        let local = Arc::new(LocalNode::new(identity, OLDEST_VERSION..=NEWEST_VERSION));
         let replica = Replica::new(storage.clone(), local);
         let machine = StateMachine::open(replica).await.map_err(storage_error)?;
         Ok((directory, LogStore::new(storage, Arc::default()), machine))
