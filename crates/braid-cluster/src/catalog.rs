@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use braiddb::tables::TableDescription;
 use braiddb::{BusyWith, Database, Key, Table, TableKey, TableOptions, Value};
 use tokio::time::Instant;
 
@@ -43,14 +44,28 @@ impl Cluster {
         K: TableKey + ?Sized + 'static,
         V: Value + ?Sized,
     {
-        let storage = &self.inner.replica.storage;
-        if storage.db.get(&storage.catalog, name).await?.is_none() {
-            let types = (<K::Stored as Key>::type_name(), V::type_name());
-            let table = ClusterTable::new(name, types.0, types.1, options);
-            self.change_catalog(CatalogChange::Create(table)).await?;
+        let (replica, deadline) = (&self.inner.replica, Instant::now() + self.timeout);
+        let storage = &replica.storage;
+        loop {
+            if storage.db.get(&storage.catalog, name).await?.is_none() {
+                let types = (<K::Stored as Key>::type_name(), V::type_name());
+                let table = ClusterTable::new(name, types.0, types.1, options);
+                self.change_catalog(CatalogChange::Create(table), deadline).await?;
+            }
+            // Through the handle that writes: the catalog notes the version of the type of the
+            // values.
+            match storage.db.open_table(name).await {
+                // An entry that is being applied, or was since then, drops or renames it.
+                Err(braiddb::Error::TableNotFound(_)) if Instant::now() < deadline => {
+                    let applied = replica.wait_applied(replica.newest());
+                    let applied = tokio::time::timeout_at(deadline, applied).await;
+                    applied.map_err(|_| Error::Timeout(self.timeout))?;
+                    // A snapshot that is being installed replaces the catalog first.
+                    tokio::time::sleep(PAUSE).await;
+                }
+                opened => return Ok(opened?),
+            }
         }
-        // Through the handle that writes: the catalog notes the version of the type of the values.
-        Ok(storage.db.open_table(name).await?)
     }
 
     /// Drops a table and its indexes on all nodes. Each node deletes the records in the background,
@@ -59,7 +74,8 @@ impl Cluster {
     /// # Errors
     /// [`Error::Refused`] if the cluster has no such table; the errors of [`Cluster::run`].
     pub async fn drop_table(&self, name: &str) -> Result<()> {
-        self.change_catalog(CatalogChange::Drop(name.to_owned())).await
+        let deadline = Instant::now() + self.timeout;
+        self.change_catalog(CatalogChange::Drop(name.to_owned()), deadline).await
     }
 
     /// Renames a table on all nodes. Handles of it stay valid.
@@ -69,12 +85,12 @@ impl Cluster {
     /// if that name is reserved; the errors of [`Cluster::run`].
     pub async fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.change_catalog(CatalogChange::Rename { from, to }).await
+        let deadline = Instant::now() + self.timeout;
+        self.change_catalog(CatalogChange::Rename { from, to }, deadline).await
     }
 
     /// Submits a change of the catalog until no other change comes before it.
-    async fn change_catalog(&self, change: CatalogChange) -> Result<()> {
-        let deadline = Instant::now() + self.timeout;
+    async fn change_catalog(&self, change: CatalogChange, deadline: Instant) -> Result<()> {
         self.require_version(change.version(), deadline).await?;
         let (mut base, mut attempts) = (self.inner.replica.applied(), 0);
         loop {
@@ -125,7 +141,17 @@ pub async fn rename_table(db: &Database, from: &str, to: &str) -> braiddb::Resul
 }
 
 async fn has_table(db: &Database, name: &str) -> braiddb::Result<bool> {
-    Ok(db.tables().await?.iter().any(|table| table.name == name))
+    Ok(tables(db).await?.iter().any(|table| table.name == name))
+}
+
+/// Returns the tables of the database. Waits while the database refuses transactions.
+pub async fn tables(db: &Database) -> braiddb::Result<Vec<TableDescription>> {
+    loop {
+        match db.tables().await {
+            Err(error) if is_busy(&error) => tokio::time::sleep(PAUSE).await,
+            tables => return tables,
+        }
+    }
 }
 
 /// Returns whether a change of the database's catalog is repeated.

@@ -1,16 +1,19 @@
 //! Running nodes, with looks inside: their end, their tokens, their calls of a leader, their limits.
 
 use std::collections::BTreeMap;
-use std::future::pending;
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use braiddb::{Database, Options, Table, Transaction};
+use braiddb::{Database, Options, Table, Transaction, Tuning};
 use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
+use crate::catalog;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
@@ -93,6 +96,15 @@ async fn until(mut holds: impl FnMut() -> bool) {
         }
     };
     tokio::time::timeout(LIMIT, wait).await.expect("it does not come to hold");
+}
+
+/// Checks that a call waits, as far as it comes.
+async fn assert_waits<T: std::fmt::Debug>(mut call: Pin<&mut impl Future<Output = T>>) {
+    for _ in 0..1000 {
+        let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "{polled:?}");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -377,4 +389,44 @@ async fn a_deadline_has_no_upper_bound() {
     put(&node, &table, 1).await.unwrap();
     let client = Client::new(network.transport("client"), "test", "1", Duration::MAX);
     client.put("text", "a", "b").await.unwrap();
+}
+
+/// As while an entry is applied that renames the table, and another one that renames it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_being_renamed_is_opened_afterwards() {
+    let nodes = cluster(&MemoryNetwork::default(), 1, Duration::from_millis(100)).await;
+    let (node, replica) = (&nodes[0], &nodes[0].inner.replica);
+    let _: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    let index = replica.applied() + 1;
+    replica.begin_applying(index);
+    replica.storage.db.rename_table("a", "b").await.unwrap();
+    let mut opening = pin!(node.open_or_create_table::<u64, u64>("a"));
+    assert_waits(opening.as_mut()).await;
+    replica.storage.db.rename_table("b", "a").await.unwrap();
+    replica.set_applied(index, 0);
+    opening.await.unwrap();
+}
+
+/// An entry that a node cannot apply would stop it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_a_table_waits_while_the_database_is_overloaded() {
+    const OPEN: usize = 64;
+    let options = Options::default().workers(1).tuning(Tuning::default().max_open(OPEN));
+    let db = Database::in_memory(options).unwrap();
+    let table: Table<u64, u64> = db.create_table("a").await.unwrap();
+    drop(table);
+    let mut closures = tokio::task::JoinSet::new();
+    // As many run, and as many wait for something outside the database.
+    for _ in 0..2 * OPEN {
+        let db = db.clone();
+        closures.spawn(async move { db.run(async |_| Ok(pending::<()>().await)).await });
+    }
+    let mut is_overloaded = false;
+    while !is_overloaded {
+        is_overloaded = matches!(db.tables().await, Err(braiddb::Error::Overloaded));
+    }
+    let mut listing = pin!(catalog::tables(&db));
+    assert_waits(listing.as_mut()).await;
+    closures.shutdown().await;
+    assert_eq!(listing.await.unwrap().len(), 1);
 }

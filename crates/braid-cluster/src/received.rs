@@ -140,7 +140,7 @@ pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
             Chunk::End => break,
         }
     }
-    for table in storage.db.tables().await? {
+    for table in catalog::tables(&storage.db).await? {
         if !table.name.starts_with(RESERVED_PREFIX) && !kept.contains(&table.name) {
             catalog::drop_table(&storage.db, &table.name).await?;
         }
