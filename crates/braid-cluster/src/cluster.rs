@@ -80,7 +80,9 @@ impl Cluster {
     ) -> Result<Self> {
         let config = Arc::new(options.raft_config().map_err(Error::Options)?);
         // Before anything is written.
-        check_tables(&db).await?;
+        if db.tables().await?.iter().all(|table| table.name != CATALOG_TABLE) {
+            check_is_empty(&db).await?;
+        }
         let storage = Arc::new(Storage::open(&db).await?);
         let identity = claim(&storage, &options).await?;
         let understood = options.oldest_version..=options.newest_version;
@@ -279,19 +281,18 @@ async fn claim(storage: &Storage, options: &ClusterOptions) -> Result<Identity> 
             identity.node, identity.cluster
         ))),
         None => {
-            check_tables(&storage.db).await?;
+            // Since the first check, and until the cluster restricted writes, others may have
+            // created tables.
+            check_is_empty(&storage.db).await?;
             storage.set_state_row(row::IDENTITY, &identity).await?;
             Ok(identity)
         }
     }
 }
 
-/// Checks that a database is of a node, or empty.
-async fn check_tables(db: &Database) -> Result<()> {
+/// Checks that a database has no other tables than the cluster's own.
+async fn check_is_empty(db: &Database) -> Result<()> {
     let tables = db.tables().await?;
-    if tables.iter().any(|table| table.name == CATALOG_TABLE) {
-        return Ok(());
-    }
     match tables.iter().find(|table| !table.name.starts_with(RESERVED_PREFIX)) {
         Some(table) => Err(Error::Options(format!(
             "the database has the table {:?}, which the other nodes lack; begin with an empty \

@@ -17,6 +17,7 @@ use crate::catalog;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
+use crate::identity::Identity;
 use crate::memory::MemoryNetwork;
 use crate::message::{Envelope, Request};
 use crate::options::ClusterOptions;
@@ -25,7 +26,7 @@ use crate::raft::Entry;
 use crate::read::Consistency;
 use crate::service::Service;
 use crate::status::Role;
-use crate::storage::{decode, encode, row};
+use crate::storage::{Storage, decode, encode, row};
 use crate::transport::{CallError, CallFuture, Transport};
 
 /// Deadline of what must happen at last. Tests that pass never wait for it.
@@ -429,4 +430,16 @@ async fn a_change_of_a_table_waits_while_the_database_is_overloaded() {
     assert_waits(listing.as_mut()).await;
     closures.shutdown().await;
     assert_eq!(listing.await.unwrap().len(), 1);
+}
+
+/// As between the first check of the database and the one after its writes are restricted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_was_created_while_the_node_started_is_found() {
+    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    let storage = Storage::open(&db).await.unwrap();
+    let _: Table<u64, u64> = storage.db.create_table("a").await.unwrap();
+    let transport = MemoryNetwork::default().transport("1");
+    let started = Cluster::start(db, ClusterOptions::new("test", 1), transport).await;
+    assert!(matches!(&started, Err(Error::Options(reason)) if reason.contains("\"a\"")));
+    assert_eq!(storage.state_row::<Identity>(row::IDENTITY).await.unwrap(), None);
 }
