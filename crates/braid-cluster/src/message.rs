@@ -73,6 +73,8 @@ pub enum Request {
     RaiseVersion {
         id: SubmissionId,
         version: u32,
+        /// After this time, the leader appends nothing.
+        timeout: Duration,
     },
     /// A request of a client, to any node.
     Client {

@@ -16,10 +16,11 @@ use tokio::sync::Notify;
 use crate::catalog;
 use crate::client::Client;
 use crate::cluster::Cluster;
+use crate::command::{Action, Submission};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::memory::MemoryNetwork;
-use crate::message::{Envelope, Request};
+use crate::message::{Envelope, Refusal, Request};
 use crate::options::ClusterOptions;
 use crate::proposer::Outgoing;
 use crate::raft::Entry;
@@ -442,4 +443,32 @@ async fn a_table_that_was_created_while_the_node_started_is_found() {
     let started = Cluster::start(db, ClusterOptions::new("test", 1), transport).await;
     assert!(matches!(&started, Err(Error::Options(reason)) if reason.contains("\"a\"")));
     assert_eq!(storage.state_row::<Identity>(row::IDENTITY).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_is_not_raised_after_the_deadline() {
+    let nodes = cluster(&MemoryNetwork::default(), 1, Duration::from_millis(100)).await;
+    let (node, leader) = (&nodes[0], &nodes[0].inner.leader);
+    let adding = leader.service.changing_members.lock().await;
+    let submission = Submission { id: node.new_id(), action: Action::SetVersion(2) };
+    let late = leader.raise_version(submission, Duration::from_millis(1));
+    assert!(matches!(late.await, Err(Refusal::Failed(_))));
+    drop(adding);
+    let _: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    assert_eq!(node.status().version, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_does_not_answer_is_asked_again_to_raise_the_version() {
+    let network = MemoryNetwork::default();
+    // So long that no other node begins an election.
+    let nodes = cluster(&network, 3, Duration::from_secs(1)).await;
+    let _: Table<u64, u64> = nodes[1].open_or_create_table("a").await.unwrap();
+    until(|| nodes[1].status().leader == Some(1)).await;
+    network.cut_one_way(&["2"], &["1"]);
+    let mut dropping = pin!(nodes[1].drop_table("a"));
+    assert_waits(dropping.as_mut()).await;
+    network.heal();
+    dropping.await.unwrap();
+    assert_eq!(nodes[1].status().version, 2);
 }

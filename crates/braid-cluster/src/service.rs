@@ -176,9 +176,9 @@ impl Service {
                 let is_member = self.raft.is_initialized().await.map_err(|error| failed(&error))?;
                 Ok(Answer::Node(self.describe(is_member)))
             }
-            Request::RaiseVersion { id, version } => {
+            Request::RaiseVersion { id, version, timeout } => {
                 let submission = Submission { id, action: Action::SetVersion(version) };
-                self.cluster()?.inner.leader.raise_version(submission).await
+                self.cluster()?.inner.leader.raise_version(submission, timeout).await
             }
             Request::Members(change) => self.change_members(change).await,
             Request::Transfer { node, timeout } => {

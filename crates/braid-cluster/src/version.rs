@@ -20,6 +20,9 @@ use crate::storage::encode;
 
 /// Time in which a node must describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time without an answer after which the leader is asked again to raise the version. It suffices
+/// for the descriptions of all nodes.
+const RAISE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl Cluster {
     /// Returns when the cluster uses at least this version.
@@ -30,23 +33,58 @@ impl Cluster {
         if self.inner.replica.version() >= version {
             return Ok(());
         }
-        let left = || deadline.saturating_duration_since(Instant::now());
-        let leader = self.inner.leader.wait_known(left()).await;
-        let leader = leader.ok_or_else(|| self.no_leader())?;
-        let id = self.new_id();
-        let raised = self.inner.leader.call(leader, Request::RaiseVersion { id, version }, left());
-        raised.await.map(drop).map_err(CallFailure::into_error)
+        let (id, leader) = (self.new_id(), &self.inner.leader);
+        loop {
+            let left = || deadline.saturating_duration_since(Instant::now());
+            let known = leader.wait_known(left()).await.ok_or_else(|| self.no_leader())?;
+            // Another node may lead before an answer comes.
+            let limit = left().min(RAISE_TIMEOUT);
+            // The leader gives up before this call does.
+            let request = Request::RaiseVersion { id, version, timeout: limit.mul_f64(0.8) };
+            match leader.call(known, request, limit).await {
+                Ok(_) => return Ok(()),
+                Err(CallFailure::NoAnswer(_) | CallFailure::Refused(Refusal::NotLeader))
+                    if !left().is_zero() =>
+                {
+                    // At most until the deadline.
+                    _ = tokio::time::timeout(left(), leader.pause()).await;
+                }
+                Err(CallFailure::Refused(Refusal::NotLeader)) => return Err(self.no_leader()),
+                Err(failure) => return Err(failure.into_error()),
+            }
+        }
     }
 }
 
 impl Leader {
-    /// Appends an entry from which on the cluster uses a version.
-    pub async fn raise_version(&self, submission: Submission) -> Result<Answer, Refusal> {
+    /// Appends an entry from which on the cluster uses a version, if all members understand it.
+    /// After `timeout` it appends nothing.
+    pub async fn raise_version(
+        &self,
+        submission: Submission,
+        timeout: Duration,
+    ) -> Result<Answer, Refusal> {
         let Action::SetVersion(version) = submission.action else {
             return Err(Refusal::Stranger("it raises no version".to_owned()));
         };
+        let late = |_| {
+            Refusal::Failed(format!(
+                "the leader could not raise the version of the cluster within {timeout:?}, because \
+                 it adds a node, or a node does not answer; call again"
+            ))
+        };
         // No node is added in between that does not understand it.
-        let _adding = self.service.changing_members.lock().await;
+        let begun = async {
+            let adding = self.service.changing_members.lock().await;
+            self.check_members(version).await.map(|()| adding)
+        };
+        let _adding = tokio::time::timeout(timeout, begun).await.map_err(late)??;
+        self.service.intake.append(vec![Bytes::from(encode(&submission))]).await?;
+        Ok(Answer::Done)
+    }
+
+    /// Checks that all members understand a version.
+    async fn check_members(&self, version: u32) -> Result<(), Refusal> {
         let members = {
             let metrics = self.raft.metrics().borrow().clone();
             if metrics.current_leader != Some(self.peers.local.number) {
@@ -72,8 +110,7 @@ impl Leader {
                 )));
             }
         }
-        self.service.intake.append(vec![Bytes::from(encode(&submission))]).await?;
-        Ok(Answer::Done)
+        Ok(())
     }
 
     /// Checks that a node may be added: it understands the version of the cluster, and belongs to no
