@@ -147,12 +147,15 @@ impl Cluster {
         &self.inner.db
     }
 
-    /// Makes this node and the others named here a new cluster. One node calls it once; the others
-    /// are running and learn it from this one. Has no effect if the node is a member already.
+    /// Makes this node and the others named here a new cluster. The member with the lowest number
+    /// makes it, also if another one is called; so calls on several nodes make one cluster. The
+    /// other members are running and learn it from that one. Has no effect if the node is a member
+    /// already.
     ///
     /// # Errors
     /// [`Error::Options`] if `members` does not contain this node; [`Error::OtherCluster`] if one of
-    /// the others is a member of a cluster.
+    /// the others is a member of a cluster; [`Error::NoFounder`] if the member with the lowest number
+    /// does not answer; [`Error::NotMember`] if it made a cluster without this node.
     pub async fn init(&self, members: BTreeMap<NodeId, String>) -> Result<()> {
         let Inner { raft, replica, leader, .. } = &*self.inner;
         let local = &replica.local;
@@ -172,11 +175,19 @@ impl Cluster {
                     if self.is_admitted().await {
                         return Ok(());
                     }
-                    return Err(CallFailure::from(other_member(node, id)).into_error());
+                    let own = local.id().filter(|_| leader.is_member());
+                    return Err(CallFailure::from(other_member(node, id, own)).into_error());
                 }
                 Err(failure @ CallFailure::Refused(_)) => return Err(failure.into_error()),
                 Ok(_) | Err(CallFailure::NoAnswer(_)) => {}
             }
+        }
+        match members.first_key_value() {
+            Some((&founder, address)) if founder != local.number => {
+                let address = address.clone();
+                return self.ask_founder(founder, &address, members).await;
+            }
+            _ => {}
         }
         let _changing = local.changing_id.lock().await;
         if raft.is_initialized().await.map_err(stopped)? {
@@ -191,6 +202,27 @@ impl Cluster {
             Err(RaftError::APIError(error)) => Err(Error::Options(error.to_string())),
             Err(RaftError::Fatal(error)) => Err(stopped(error)),
         }
+    }
+
+    /// Lets another node make the cluster, and waits until this one is a member.
+    async fn ask_founder(
+        &self,
+        founder: NodeId,
+        address: &str,
+        members: BTreeMap<NodeId, String>,
+    ) -> Result<()> {
+        let request = Request::Found { members, timeout: self.timeout };
+        let asked = self.inner.leader.peers.call(founder, address, request, self.timeout).await;
+        if let Err(failure @ CallFailure::Refused(_)) = asked {
+            return Err(failure.into_error());
+        }
+        if self.is_admitted().await {
+            return Ok(());
+        }
+        Err(match asked {
+            Ok(_) => Error::NotMember(self.inner.options.node),
+            Err(failure) => Error::NoFounder { node: founder, reason: failure.to_string() },
+        })
     }
 
     /// Waits for a while until this node is a member. Returns whether it is.

@@ -72,10 +72,22 @@ pub enum Error {
     Refused(String),
     /// A node belongs to another cluster, of another name or another id.
     ///
-    /// Written: nothing. Remedy: correct the address or the name, or start the node with an empty
-    /// database.
+    /// Written: nothing. Remedy: correct the address or the name. Otherwise find out which of the two
+    /// clusters has the data before the database of a node is replaced.
     #[error("a node belongs to another cluster: {0}")]
     OtherCluster(String),
+    /// The member with the lowest number, which makes a new cluster, did not answer.
+    ///
+    /// Written: nothing, unless that node received the request. Remedy: start it, and call again.
+    #[error(
+        "node {node}, which makes the cluster, does not answer: {reason}; start it, and call again"
+    )]
+    NoFounder {
+        /// The member with the lowest number.
+        node: NodeId,
+        /// The reason.
+        reason: String,
+    },
     /// A node does not understand a version of the protocol that the cluster uses or needs.
     ///
     /// Written: nothing. Remedy: upgrade the node.

@@ -42,6 +42,15 @@ impl std::fmt::Debug for ClusterId {
     }
 }
 
+/// Remedy of an error that names two clusters. Either of them may be the right one.
+pub const FIND_OUT: &str =
+    "correct the address, or find out which of the two clusters has the data";
+
+/// Names the cluster of a node for errors.
+pub fn name_cluster(id: Option<ClusterId>) -> String {
+    id.map_or("no cluster".to_owned(), |id| format!("the cluster with the id {id}"))
+}
+
 /// Stored identity: the cluster and the node to which a database belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {

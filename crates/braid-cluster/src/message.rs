@@ -69,6 +69,11 @@ pub enum Request {
     },
     /// Asks a node for its description.
     Describe,
+    /// Asks the member with the lowest number to make a cluster.
+    Found {
+        members: BTreeMap<NodeId, String>,
+        timeout: Duration,
+    },
     /// Asks the leader to let the cluster use a version.
     RaiseVersion {
         id: SubmissionId,

@@ -11,7 +11,8 @@ use tokio::sync::Mutex;
 
 use crate::cluster::{Cluster, Inner};
 use crate::command::{Action, Submission};
-use crate::identity::{ClusterId, LocalNode};
+use crate::error::Error;
+use crate::identity::{ClusterId, FIND_OUT, LocalNode, name_cluster};
 use crate::intake::Intake;
 use crate::message::{Answer, Header, MemberChange, NodeDescription, Refusal, Request, encode};
 use crate::raft::{NodeId, Raft, Snapshot, Vote};
@@ -64,7 +65,8 @@ impl Service {
         self.check_header(&header)?;
         let request: Request = postcard::from_bytes(request).map_err(damaged)?;
         match header.to {
-            Some(_) if matches!(request, Request::Describe) => {}
+            // From nodes that are no members.
+            Some(_) if matches!(request, Request::Describe | Request::Found { .. }) => {}
             Some(_) => self.check_id(header.id, request.admits()).await?,
             None if matches!(request, Request::Client { .. }) => {}
             None => return Err(Refusal::Stranger("the request names no node".to_owned())),
@@ -114,14 +116,11 @@ impl Service {
                 set.map_err(|error| failed(&error))
             }
             (id, own) => {
-                let name =
-                    |id: Option<ClusterId>| id.map_or("none".to_owned(), |id| id.to_string());
+                let node = self.local.number;
                 Err(Refusal::OtherCluster(format!(
-                    "the cluster of node {} has the id {}, and that of the sender has {}; start the \
-                     sender with an empty database",
-                    self.local.number,
-                    name(own),
-                    name(id)
+                    "node {node} belongs to {}, and the sender to {}; {FIND_OUT}",
+                    name_cluster(own),
+                    name_cluster(id)
                 )))
             }
         }
@@ -175,6 +174,13 @@ impl Service {
             Request::Describe => {
                 let is_member = self.raft.is_initialized().await.map_err(|error| failed(&error))?;
                 Ok(Answer::Node(self.describe(is_member)))
+            }
+            Request::Found { members, timeout } => {
+                let founded = self.cluster()?.with_timeout(timeout).init(members).await;
+                founded.map(|()| Answer::Done).map_err(|error| match error {
+                    Error::OtherCluster(reason) => Refusal::OtherCluster(reason),
+                    error => failed(&error),
+                })
             }
             Request::RaiseVersion { id, version, timeout } => {
                 let submission = Submission { id, action: Action::SetVersion(version) };

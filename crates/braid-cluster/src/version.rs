@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::command::{Action, Submission};
 use crate::error::Result;
-use crate::identity::ClusterId;
+use crate::identity::{ClusterId, FIND_OUT, name_cluster};
 use crate::leader::Leader;
 use crate::message::{Answer, NodeDescription, Refusal, Request};
 use crate::network::{CallFailure, Peers};
@@ -129,16 +129,19 @@ impl Leader {
             )));
         }
         match id {
-            Some(id) if Some(id) != self.peers.local.id() => Err(other_member(node, id)),
+            Some(id) if Some(id) != self.peers.local.id() => {
+                Err(other_member(node, id, self.peers.local.id()))
+            }
             _ => Ok(()),
         }
     }
 }
 
 /// The refusal of a node that is a member of another cluster.
-pub fn other_member(node: NodeId, id: ClusterId) -> Refusal {
+pub fn other_member(node: NodeId, id: ClusterId, own: Option<ClusterId>) -> Refusal {
+    let (theirs, own) = (name_cluster(Some(id)), name_cluster(own));
     Refusal::OtherCluster(format!(
-        "node {node} is a member of the cluster with the id {id}; start it with an empty database"
+        "node {node} is a member of {theirs}, and this node of {own}; {FIND_OUT}"
     ))
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use braid_cluster::{Cluster, ClusterOptions, Error, MemoryNetwork};
 use braiddb::{Database, Options, Table};
@@ -16,7 +17,11 @@ fn database() -> Database {
 }
 
 async fn start(network: &MemoryNetwork, name: &str, node: u64, db: Database) -> Cluster {
-    let options = ClusterOptions::new(name, node);
+    start_with(network, ClusterOptions::new(name, node), db).await
+}
+
+async fn start_with(network: &MemoryNetwork, options: ClusterOptions, db: Database) -> Cluster {
+    let node = options.node;
     Cluster::start(db, options, network.transport(address(node))).await.unwrap()
 }
 
@@ -42,7 +47,10 @@ async fn clusters_of_one_name_do_not_mix() {
     let there: Table<u64, u64> = other.open_or_create_table("there").await.unwrap();
     add(&other, &there, 1, 1).await.unwrap();
     assert_ne!(other.status().cluster_id.unwrap(), id);
-    assert_other(node.add_node(4, address(4)).await);
+    let refused = node.add_node(4, address(4)).await;
+    let text = refused.as_ref().unwrap_err().to_string();
+    assert!(text.contains(&id) && text.contains(&other.status().cluster_id.unwrap()), "{text}");
+    assert_other(refused);
     assert_other(other.add_node(1, address(1)).await);
     // A node that is no member makes no cluster with members of another one.
     let fresh = start(&cluster.network, "test", 5, database()).await;
@@ -128,4 +136,38 @@ async fn an_interrupted_init_can_be_repeated_or_replaced() {
             one.open_or_create_table::<u64, u64>("counters").await.unwrap();
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_init_on_several_nodes_make_one_cluster() {
+    for _ in 0..10 {
+        let network = MemoryNetwork::default();
+        let mut nodes = Vec::new();
+        for node in [1, 2, 3] {
+            // A node waits for 10 heartbeats until it is a member.
+            let options = ClusterOptions::new("test", node).heartbeat(Duration::from_secs(1));
+            nodes.push(start_with(&network, options, database()).await);
+        }
+        let all = || members(&[1, 2, 3]);
+        let (one, two, three) =
+            tokio::join!(nodes[0].init(all()), nodes[1].init(all()), nodes[2].init(all()));
+        (one.unwrap(), two.unwrap(), three.unwrap());
+        for node in &nodes {
+            node.open_or_create_table::<u64, u64>("counters").await.unwrap();
+            assert_eq!(node.status().cluster_id, nodes[0].status().cluster_id);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_member_with_the_lowest_number_makes_the_cluster() {
+    let network = MemoryNetwork::default();
+    let two = start(&network, "test", 2, database()).await;
+    let failed = two.init(members(&[1, 2])).await;
+    assert!(matches!(failed, Err(Error::NoFounder { node: 1, .. })), "{failed:?}");
+    assert_eq!(two.status().cluster_id, None);
+    let one = start(&network, "test", 1, database()).await;
+    two.init(members(&[1, 2])).await.unwrap();
+    two.open_or_create_table::<u64, u64>("counters").await.unwrap();
+    assert_eq!(one.status().cluster_id, two.status().cluster_id);
 }
