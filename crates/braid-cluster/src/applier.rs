@@ -230,7 +230,7 @@ impl Applier {
     fn create_table(
         &mut self,
         index: u64,
-        table: ClusterTable,
+        mut table: ClusterTable,
         changes: &mut EntryChanges,
     ) -> Decision {
         let ClusterTable { name, key_type, value_type, .. } = &table;
@@ -246,7 +246,8 @@ impl Applier {
             return Decision::Refused(reason.to_owned());
         }
         if !self.tables.contains_key(name) {
-            self.tables.insert(name.clone(), table.clone());
+            table.created = self.applied.count_table();
+            self.tables.insert(table.name.clone(), table.clone());
             changes.created.push(table);
             // A transaction that looked for the table before conflicts.
             self.record_catalog(index, &[], changes);

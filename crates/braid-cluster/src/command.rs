@@ -106,6 +106,9 @@ pub struct ClusterTable {
     pub caches_cold: bool,
     /// Lifetime of the records, if they expire.
     pub ttl_ms: Option<u64>,
+    /// Number of its creation in the order of the log, which the node that creates it leaves 0. It
+    /// distinguishes the table from others that had the same name. A rename keeps it.
+    pub created: u64,
 }
 
 impl ClusterTable {
@@ -119,6 +122,7 @@ impl ClusterTable {
             is_paged: options.paged,
             caches_cold: options.cache_cold,
             ttl_ms: options.ttl.map(milliseconds),
+            created: 0,
         }
     }
 

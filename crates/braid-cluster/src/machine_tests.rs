@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use braiddb::{Database, Options, Table, TableOptions, Transaction};
+use braiddb::{Database, Options, Table, TableOptions, Transaction, Value};
 use openraft::storage::RaftStateMachine;
 use openraft::{CommittedLeaderId, EntryPayload, LogId};
 use tempfile::TempDir;
@@ -188,8 +188,7 @@ async fn restarts_and_snapshots_change_no_decision() {
         }
         if index == 40 {
             let mut node = Node::new().await;
-            let snapshot = SnapshotData::Live(steady.replica.storage.clone());
-            node.machine.install_snapshot(&Default::default(), Box::new(snapshot)).await.unwrap();
+            copy(&steady, &mut node).await;
             copied = Some(node);
         }
         for decision in decisions {
@@ -440,4 +439,55 @@ async fn a_program_checks_the_version_before_it_reads_the_contents() {
             other => panic!("{:?}", other.map(|_| ())),
         }
     }
+}
+
+/// Lets `to` install a snapshot of `from`.
+async fn copy(from: &Node, to: &mut Node) {
+    let snapshot = SnapshotData::Live(from.replica.storage.clone());
+    to.machine.install_snapshot(&Default::default(), Box::new(snapshot)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_replaces_a_table_that_was_created_again() {
+    let (mut from, mut to) = (Node::new().await, Node::new().await);
+    for node in [&mut from, &mut to] {
+        node.apply(1, &[version_2(), submission(1, table())]).await;
+    }
+    from.apply(2, &[submission(2, drop_a(1))]).await;
+    let again = ClusterTable { value_type: <str as Value>::type_name(), ..description() };
+    from.apply(3, &[submission(3, change(2, CatalogChange::Create(again)))]).await;
+    copy(&from, &mut to).await;
+    let db = to.replica.storage.db.clone();
+    let a: Table<u64, str> = db.open_table("a").await.unwrap();
+    db.put(&a, &1, "x").await.unwrap();
+    db.delete(&a, &1).await.unwrap();
+    from.assert_equals(&to).await;
+}
+
+/// A handle of a renamed table must not reach the table that took its name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_replaces_tables_that_were_swapped_by_renames() {
+    let rename = |base, from: &str, to: &str| {
+        change(base, CatalogChange::Rename { from: from.to_owned(), to: to.to_owned() })
+    };
+    let (mut from, mut to) = (Node::new().await, Node::new().await);
+    for node in [&mut from, &mut to] {
+        let b = submission(2, create("b", "u64"));
+        node.apply(1, &[version_2(), submission(1, table()), b]).await;
+        node.apply(2, &[submission(3, create("kept", "u64"))]).await;
+    }
+    let db = to.replica.storage.db.clone();
+    let a: Table<u64, u64> = db.open_table("a").await.unwrap();
+    let kept: Table<u64, u64> = db.open_table("kept").await.unwrap();
+    db.put(&a, &1, &1).await.unwrap();
+    from.apply(3, &[submission(4, rename(2, "a", "c"))]).await;
+    from.apply(4, &[submission(5, rename(3, "b", "a"))]).await;
+    let swapped = from.apply(5, &[submission(6, rename(4, "c", "b"))]).await;
+    assert_eq!(swapped, [Decision::Committed]);
+    copy(&from, &mut to).await;
+    let stale = db.get(&a, &1).await;
+    assert!(matches!(stale, Err(braiddb::Error::TableNotFound(_))), "{stale:?}");
+    assert_eq!(db.get(&kept, &1).await.unwrap(), None);
+    from.assert_equals(&to).await;
+    assert_eq!(to.tables().await, ["a", "b", "kept"]);
 }

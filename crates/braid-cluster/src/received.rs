@@ -4,7 +4,7 @@
 //! An interrupted installation is resumed when the node starts: from the first changed row on, the
 //! row `installing` marks the contents as incomplete, and the complete chunks are on disk.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braiddb::{Result, Table, Transaction};
@@ -122,15 +122,14 @@ pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
         // Raft would not have accepted it.
         return Ok(unmark(storage, &applied).await?);
     }
-    check_chunks(storage, &applied).await?;
+    let received = check_chunks(storage, &applied).await?;
+    drop_other_tables(storage, &received).await?;
     let mut table = None;
-    let mut kept = BTreeSet::new();
     for number in 0.. {
         let Some(chunk) = storage.db.get(&storage.received, &number).await? else { break };
         match decode(&chunk) {
             Chunk::Table(description) => {
                 table = Some(empty_table(storage, &description).await?);
-                kept.insert(description.name);
             }
             Chunk::Rows(rows) => {
                 let table = table.as_ref().expect("rows follow their table");
@@ -138,11 +137,6 @@ pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
             }
             Chunk::Begin(_) => {}
             Chunk::End => break,
-        }
-    }
-    for table in catalog::tables(&storage.db).await? {
-        if !table.name.starts_with(RESERVED_PREFIX) && !kept.contains(&table.name) {
-            catalog::drop_table(&storage.db, &table.name).await?;
         }
     }
     let (state, meta) = (storage.state.clone(), encode(&snapshot_meta(&applied)));
@@ -156,41 +150,59 @@ pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
     Ok(())
 }
 
-/// Checks that all chunks of a snapshot are there, before anything is replaced.
-async fn check_chunks(storage: &Storage, applied: &Applied) -> error::Result<()> {
+/// Checks that all chunks of a snapshot are there, before anything is replaced. Returns the names of
+/// its tables, and the numbers of their creation.
+async fn check_chunks(
+    storage: &Storage,
+    applied: &Applied,
+) -> error::Result<BTreeMap<String, u64>> {
     let damaged = || {
         let reason = "an installation of the cluster's contents cannot be resumed, because parts of \
                       them are missing; add the node again with an empty database and a new number";
         error::Error::Stopped(reason.to_owned())
     };
+    let mut tables = BTreeMap::new();
     for number in 0.. {
         let chunk = storage.db.get(&storage.received, &number).await?.ok_or_else(damaged)?;
         match decode(&chunk) {
             Chunk::Begin(found) if number == 0 && found == *applied => {}
-            Chunk::Table(_) | Chunk::Rows(_) if number > 0 => {}
+            Chunk::Table(table) if number > 0 => _ = tables.insert(table.name, table.created),
+            Chunk::Rows(_) if number > 0 => {}
             Chunk::End if number > 0 => break,
             _ => return Err(damaged()),
+        }
+    }
+    Ok(tables)
+}
+
+/// Drops the tables that the snapshot lacks. A table that was dropped or renamed and has another one
+/// of its name in the snapshot is a different one, and its handles must not reach that one.
+///
+/// Precedes all other changes, because it compares the catalog of this node. An installation that is
+/// resumed finds the tables dropped, or the catalog of the snapshot.
+async fn drop_other_tables(storage: &Storage, received: &BTreeMap<String, u64>) -> Result<()> {
+    let own = storage.cluster_tables().await?.into_iter();
+    let own: BTreeMap<String, u64> = own.map(|table| (table.name, table.created)).collect();
+    for table in catalog::tables(&storage.db).await? {
+        let is_kept =
+            own.get(&table.name).is_some_and(|own| received.get(&table.name) == Some(own));
+        if !table.name.starts_with(RESERVED_PREFIX) && !is_kept {
+            catalog::drop_table(&storage.db, &table.name).await?;
         }
     }
     Ok(())
 }
 
-/// Returns the table without its records. Handles of an existing table with these types stay valid.
+/// Returns the table without its records. Handles of an existing table stay valid.
 async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[u8], [u8]>> {
     let name = wanted.name.clone();
     let find = async move |tx: &Transaction| {
         let found = tx.tables().await?.into_iter().any(|table| table.name == name);
         Ok(if found { Some(tx.open_encoded_table(&name).await?) } else { None })
     };
-    match storage.db.run(find).await? {
-        Some((table, found))
-            if found.key_type == wanted.key_type && found.options == wanted.options() =>
-        {
-            storage.db.clear(&table).await?;
-            return Ok(table);
-        }
-        Some(_) => catalog::drop_table(&storage.db, &wanted.name).await?,
-        None => {}
+    if let Some((table, _)) = storage.db.run(find).await? {
+        storage.db.clear(&table).await?;
+        return Ok(table);
     }
     let wanted = wanted.clone();
     storage.db.run(async move |tx: &Transaction| create_table(tx, &wanted).await).await

@@ -95,11 +95,12 @@ impl SnapshotReader {
             let applied = tx.get(&state, row::APPLIED).await?.map(decode).unwrap_or_default();
             let mut tables = VecDeque::new();
             for name in [CATALOG_TABLE, WINDOW_TABLE] {
-                tables.push_back(open(tx, name).await?);
+                tables.push_back(open(tx, name, 0).await?);
             }
             let mut rows = tx.scan(&catalog, ..)?;
-            while let Some((name, _)) = rows.next().await? {
-                tables.push_back(open(tx, &name).await?);
+            while let Some((name, row)) = rows.next().await? {
+                let ClusterTable { created, .. } = decode(row);
+                tables.push_back(open(tx, &name, created).await?);
             }
             Ok((applied, tables))
         };
@@ -167,8 +168,9 @@ impl SnapshotReader {
 }
 
 /// Opens a table, whatever its types are.
-async fn open(tx: &Transaction, name: &str) -> Result<(ClusterTable, EncodedTable)> {
+async fn open(tx: &Transaction, name: &str, created: u64) -> Result<(ClusterTable, EncodedTable)> {
     let (table, description) = tx.open_encoded_table(name).await?;
     let braiddb::tables::TableDescription { name, key_type, value_type, options, .. } = description;
-    Ok((ClusterTable::new(&name, key_type, value_type, options), table))
+    let description = ClusterTable::new(&name, key_type, value_type, options);
+    Ok((ClusterTable { created, ..description }, table))
 }

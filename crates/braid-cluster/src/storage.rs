@@ -52,6 +52,8 @@ pub struct Applied {
     pub membership: Membership,
     /// Version that all members understand and use; 0 means [`FIRST_VERSION`].
     version: u32,
+    /// Number of tables that the cluster has created.
+    created_tables: u64,
 }
 
 impl Applied {
@@ -63,6 +65,12 @@ impl Applied {
     /// Returns the version that all members understand and use.
     pub fn version(&self) -> u32 {
         self.version.max(FIRST_VERSION)
+    }
+
+    /// Counts a table that is created, and returns its number.
+    pub fn count_table(&mut self) -> u64 {
+        self.created_tables += 1;
+        self.created_tables
     }
 
     /// Raises the version.
