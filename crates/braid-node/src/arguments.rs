@@ -135,7 +135,8 @@ pub struct MembershipOptions {
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct Server {
-    /// Address of any running node. For init, by default the first member.
+    /// Address of any running node. For init, by default the member with the
+    /// lowest number, which makes the cluster.
     #[arg(long, global = true, value_name = "ADDRESS", env = "BRAID_NODE")]
     pub node: Option<String>,
     /// Deadline, in seconds.

@@ -22,11 +22,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Sends one request to a cluster.
 pub async fn run(server: &Server, action: &Action, json: bool) -> Result<ExitCode> {
-    let first_member = match action {
-        Action::Init { members } => members.first().map(|(_, address)| address.as_str()),
+    let founder = match action {
+        Action::Init { members } => members.iter().min().map(|(_, address)| address.as_str()),
         _ => None,
     };
-    let address = server.node.as_deref().or(first_member).unwrap_or(DEFAULT_NODE);
+    let address = server.node.as_deref().or(founder).unwrap_or(DEFAULT_NODE);
     let transport: Arc<dyn Transport> =
         Arc::new(GrpcTransport::client(security::read(&server.membership)?));
     let connect = |address: &str| {
