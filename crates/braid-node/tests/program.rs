@@ -140,8 +140,7 @@ impl Node {
 fn a_node_describes_itself_at_the_socket_of_its_database() {
     let node = Node::start(1);
     let ask = || {
-        let mut socket =
-            UnixStream::connect(node.directory.path().join("braid.socket")).unwrap();
+        let mut socket = UnixStream::connect(node.directory.path().join("braid.socket")).unwrap();
         socket.write_all(b"braid 1 stats\n").unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
