@@ -424,7 +424,8 @@ async fn a_change_of_a_table_waits_while_the_database_is_overloaded() {
     // 64 transactions run, and 64 others wait for something outside the database.
     for _ in 0..2 * OPEN {
         let db = db.clone();
-        closures.spawn(async move { db.run(async |_| Ok(pending::<()>().await)).await });
+        closures
+            .spawn(async move { db.run(async |_| pending::<braiddb::Result<()>>().await).await });
     }
     let mut is_overloaded = false;
     while !is_overloaded {

@@ -151,7 +151,9 @@ async fn calls_of_init_on_several_nodes_make_one_cluster() {
         let all = || members(&[1, 2, 3]);
         let (one, two, three) =
             tokio::join!(nodes[0].init(all()), nodes[1].init(all()), nodes[2].init(all()));
-        (one.unwrap(), two.unwrap(), three.unwrap());
+        for made in [one, two, three] {
+            made.unwrap();
+        }
         for node in &nodes {
             node.open_or_create_table::<u64, u64>("counters").await.unwrap();
             assert_eq!(node.status().cluster_id, nodes[0].status().cluster_id);
