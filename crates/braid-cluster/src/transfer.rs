@@ -33,8 +33,8 @@ impl Cluster {
     /// until it has taken over, at most for 20 heartbeats.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`]; [`Error::Refused`] with the reason, for example that the node does not
-    /// answer. Then any node may be the leader, and the call can be repeated.
+    /// [`Error::NoQuorum`](crate::Error); [`Error::Refused`](crate::Error) with the reason, for
+    /// example that the node does not answer. Then any node may be the leader, and the call can be repeated.
     pub async fn transfer_leadership(&self, node: NodeId) -> Result<()> {
         let begun = Instant::now();
         let left = || self.timeout.saturating_sub(begun.elapsed());
