@@ -22,6 +22,8 @@ pub(crate) const COUNTED: u64 = 1000;
 const OPERATIONS: u64 = 10;
 /// The number of records in a scan.
 const SCANNED: u64 = 100;
+/// The number of updates that are rolled back together.
+const UNDONE: u64 = 300;
 /// A number of records that fits the caches, so that no operation suspends; and a number so large
 /// that operations suspend on every level.
 const FEW: u64 = 20_000;
@@ -66,6 +68,13 @@ impl Keys {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % records * 2
         })
+    }
+
+    /// Neighbouring keys in an order that visits each leaf many times.
+    fn scattered_neighbours(self) -> impl Iterator<Item = u64> {
+        const SPREAD: u64 = 101;
+        let first = self.number * UNDONE % (self.records - UNDONE);
+        (0..UNDONE).map(move |place| (first + place * SPREAD % UNDONE) * 2)
     }
 
     /// Distinct keys: the factor is prime and does not divide the number of records.
@@ -146,6 +155,13 @@ procedures! {
         visited.await?;
         assert_eq!(seen, SCANNED);
     }
+    Rollback = |tx, table, keys| {
+        let savepoint = tx.savepoint();
+        for key in keys.scattered_neighbours() {
+            tx.update(table, &key, &!key).await?;
+        }
+        tx.rollback_to(&savepoint).await?;
+    }
     OneUpdate = |tx, table, keys| {
         let key = keys.present().next().expect("there are some");
         tx.update(table, &key, &!key).await?;
@@ -172,7 +188,7 @@ pub(crate) struct Item {
 const ONE: Per = Per::Operation(OPERATIONS);
 
 /// All items, each measured at both isolation levels.
-pub(crate) const ITEMS: [Item; 19] = {
+pub(crate) const ITEMS: [Item; 21] = {
     use Setting::{Braided, Logged, Paged, Sequential};
     [
         item::<Nothing>(EMPTY, Sequential, Per::Transaction),
@@ -185,6 +201,8 @@ pub(crate) const ITEMS: [Item; 19] = {
         item::<Visit>("visit of 100, a record", Sequential, Per::Operation(SCANNED)),
         item::<Visit>("visit of 100, logged table, a record", Logged, Per::Operation(SCANNED)),
         item::<Visit>("visit of 100, paged table, a record", Paged, Per::Operation(SCANNED)),
+        item::<Rollback>("update that is rolled back", Sequential, Per::Operation(UNDONE)),
+        item::<Rollback>("update that is rolled back, paged table", Paged, Per::Operation(UNDONE)),
         item::<OneUpdate>("transaction of one update", Sequential, Per::Transaction),
         item::<OneUpdate>("transaction of one update, logged", Logged, Per::Transaction),
         item::<Updates>("transaction of 10 updates, logged", Logged, Per::Transaction),

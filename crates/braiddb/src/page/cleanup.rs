@@ -5,14 +5,12 @@
 //! (`transaction/commit/leaf_cleanup.rs`). Each attempt examines the leaf again, because it may
 //! have changed.
 
-use smallvec::SmallVec;
-
 use super::error::{Interrupted, PageError};
-use super::layout::{KeySlot, SlotFlags};
+use super::layout::SlotFlags;
 use super::resident_set::{HeldPages, PageNeeds};
 use super::table::PagedTable;
 use super::tree::{LatchedLeaf, LeafRoom};
-use super::versions::{Chain, Mapping};
+use super::versions::Mapping;
 use crate::planted::{Bug, is_planted};
 use crate::version::StatusTable;
 
@@ -38,15 +36,7 @@ impl PagedTable {
         status: &StatusTable,
     ) -> Result<Option<PendingCleanup>, Interrupted> {
         let mut leaf = self.tree().try_latch(key, LeafRoom::NONE)?;
-        let mut aborted = SmallVec::<[Chain<'_>; 32]>::new();
-        // SAFETY: latched.
-        unsafe { Mapping::each_aborted(leaf.mapping(), status, |chain| aborted.push(chain)) };
-        for chain in aborted {
-            // SAFETY: latched since it was found.
-            unsafe { self.roll_back_chain(&mut leaf, chain, status) };
-        }
-        leaf.prune();
-        leaf.reserve_for_undo();
+        leaf.roll_back_all(status);
         let is_to_go = leaf.is_nearly_empty() && leaf.page_id() != self.tree().root();
         Ok(is_to_go.then_some(PendingCleanup::Sparse(0)))
     }
@@ -62,38 +52,9 @@ impl PagedTable {
         // SAFETY: latched.
         let Some(chain) = (unsafe { Mapping::find(leaf.mapping(), key) }) else { return };
         // SAFETY: latched.
-        if unsafe { self.roll_back_chain(leaf, chain, status) } {
+        if unsafe { leaf.roll_back(chain, status) }.is_some() {
             leaf.reserve_for_undo();
         }
-    }
-
-    /// Rolls back what aborted transactions wrote to the record of a chain. Returns whether that
-    /// changed anything. The caller then reserves the bytes.
-    ///
-    /// # Safety
-    /// The chain is in the mapping table of the leaf, found under its latch.
-    unsafe fn roll_back_chain(
-        &self,
-        leaf: &mut LatchedLeaf<'_>,
-        chain: Chain<'_>,
-        status: &StatusTable,
-    ) -> bool {
-        let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
-        let mut any = false;
-        // SAFETY: latched.
-        unsafe {
-            chain.roll_back(status, |before| {
-                any = true;
-                let KeySlot::At(place) = leaf.find(chain.key()) else {
-                    unreachable!("a record with a chain has a slot")
-                };
-                match before {
-                    Some(value) => leaf.overwrite_value(place, value, versioned),
-                    None => leaf.set_flags(place, versioned.with(SlotFlags::DELETED)),
-                }
-            });
-        }
-        any
     }
 
     /// Removes unused chains and the slots of deleted records from the leaf of `key`, and merges

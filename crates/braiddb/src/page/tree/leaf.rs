@@ -3,15 +3,17 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
+use smallvec::SmallVec;
+
 use super::{PageTree, attached};
 use crate::page::bulk::read_pair;
 use crate::page::frame::{LatchedPage, ResidentPage};
 use crate::page::layout::{ByteSink, KeyBytes, KeySlot, LeafSlots, SlotFlags};
 use crate::page::map::PageId;
 use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
-use crate::page::versions::Mapping;
+use crate::page::versions::{Chain, Mapping};
 use crate::sync::atomic::AtomicU64;
-use crate::types::KeyBuffer;
+use crate::version::StatusTable;
 
 /// Interval of slot counts at which a removal checks whether a large leaf can be merged.
 const MERGE_CHECK_INTERVAL: usize = 8;
@@ -351,36 +353,85 @@ impl<'t> LatchedLeaf<'t> {
 
     /// Removes empty chains from a leaf, and the slots of deleted records.
     pub(in crate::page) fn prune(&mut self) {
+        self.prune_after(|_, _| None);
+    }
+
+    /// Rolls back what aborted transactions wrote to the leaf, and prunes it.
+    pub(in crate::page) fn roll_back_all(&mut self, status: &StatusTable) {
+        // SAFETY: the leaf is latched, and the chain belongs to it.
+        self.prune_after(|leaf, chain| unsafe { leaf.roll_back(chain, status) });
+    }
+
+    /// Calls `visit` with each chain, and then removes empty chains and the slots of deleted
+    /// records. `visit` returns the chain's slot if it looked it up.
+    fn prune_after(&mut self, mut visit: impl FnMut(&mut Self, Chain<'_>) -> Option<usize>) {
         let word = self.mapping();
-        let mut gone = Vec::<KeyBuffer>::new();
-        // SAFETY: latched.
-        let left = unsafe {
-            Mapping::prune(word, |key| {
-                let mut copy = KeyBuffer::new();
-                copy.extend_from_slice(key);
-                gone.push(copy);
-            })
-        };
-        if gone.is_empty() {
-            return;
-        }
-        self.set_mapping(left);
-        for key in gone {
-            let KeySlot::At(place) = self.find(&key) else {
-                unreachable!("a record with a chain has a slot")
-            };
+        let (mut is_changed, mut deleted) = (false, SmallVec::<[usize; 16]>::new());
+        let keep = |chain: Chain<'_>| {
+            let place = visit(self, chain);
+            if !chain.is_empty() {
+                is_changed |= place.is_some();
+                return true;
+            }
+            is_changed = true;
+            let place = place.unwrap_or_else(|| self.place_of(chain));
             let flags = self.flags(place);
             // Slots with marks of a bulk operation stay, because some transactions still see their
             // before-images.
             if flags.has(SlotFlags::DELETED) && !flags.is_marked() {
-                self.remove(place);
+                deleted.push(place);
             } else {
                 self.set_flags(place, flags.without(SlotFlags::VERSIONED));
             }
+            false
+        };
+        // SAFETY: latched; the flags of the slots are set here, or the slots are removed below.
+        let left = unsafe { Mapping::retain(word, keep) };
+        if !is_changed {
+            return;
+        }
+        self.set_mapping(left);
+        // From the highest place, because a removal moves the slots above it.
+        deleted.sort_unstable();
+        for place in deleted.into_iter().rev() {
+            self.remove(place);
         }
         // The bytes reserved for undoing removed changes are released. Otherwise a nearly empty leaf
         // might have no room for another record.
         self.reserve_for_undo();
+    }
+
+    /// Rolls back what aborted transactions wrote to the record of a chain. Returns the record's
+    /// slot if that changed anything. The caller then reserves the bytes for undo.
+    ///
+    /// # Safety
+    /// The chain is in the mapping table of the leaf, found under its latch.
+    pub(in crate::page) unsafe fn roll_back(
+        &mut self,
+        chain: Chain<'_>,
+        status: &StatusTable,
+    ) -> Option<usize> {
+        let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
+        let mut found = None;
+        // SAFETY: latched.
+        unsafe {
+            chain.roll_back(status, |before| {
+                let place = *found.get_or_insert_with(|| self.place_of(chain));
+                match before {
+                    Some(value) => self.overwrite_value(place, value, versioned),
+                    None => self.set_flags(place, versioned.with(SlotFlags::DELETED)),
+                }
+            });
+        }
+        found
+    }
+
+    /// Returns the slot of a chain's record.
+    fn place_of(&self, chain: Chain<'_>) -> usize {
+        let KeySlot::At(place) = self.find(chain.key()) else {
+            unreachable!("a record with a chain has a slot")
+        };
+        place
     }
 }
 

@@ -297,7 +297,7 @@ impl<'a> Chain<'a> {
 
     /// Returns whether the chain has no changes. The caller has the page latched, so no change is
     /// pushed.
-    pub(super) fn is_empty(self) -> bool {
+    pub(in crate::page) fn is_empty(self) -> bool {
         self.newest().is_none()
     }
 

@@ -145,7 +145,9 @@ impl ChangeRef {
     pub(crate) unsafe fn is_rolled_back(self, status: &StatusTable) -> bool {
         // Aborted changes are at the head: if the head is not aborted, all of them are unlinked.
         // SAFETY: the change's reference.
-        !unsafe { self.get().chain().get() }.has_aborted(status)
+        let chain = unsafe { self.get().chain().get() };
+        // A chain that is empty without its latch was emptied by a task that has released it.
+        chain.is_empty() || !chain.has_aborted(status)
     }
 
     /// Retires an aborted change.

@@ -20,7 +20,6 @@ use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::StatusTable;
 
 const MIN_ENTRIES: usize = 4;
 /// Divisor of the maximum load: at most three of four entries are in use.
@@ -263,50 +262,42 @@ impl Mapping {
         mapping.each(|_, chain| each(unsafe { chain.get() }.key()));
     }
 
-    /// Calls `each` with the chains that have aborted changes at their heads.
-    ///
-    /// # Safety
-    /// The caller has the page latched for `'a`, and loaded `word` under that latch. `each` does not
-    /// change the table.
-    pub(crate) unsafe fn each_aborted<'a>(
-        word: u64,
-        status: &StatusTable,
-        mut each: impl FnMut(Chain<'a>),
-    ) {
-        // SAFETY: the caller's contract.
-        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return };
-        mapping.each(|_, chain| {
-            // SAFETY: the table has a reference to it, and changes only under the page's latch.
-            let chain = unsafe { chain.get() };
-            if chain.has_aborted(status) {
-                each(chain);
-            }
-        });
-    }
-
     /// Removes the empty chains, and calls `gone` with the key of each, whose slot no longer needs
     /// the *versioned* flag. Returns the word to store in the frame.
     ///
     /// # Safety
     /// The caller has the page latched, and loaded `word` under that latch.
     pub(crate) unsafe fn prune(word: u64, mut gone: impl FnMut(&[u8])) -> u64 {
+        let keep = |chain: Chain<'_>| {
+            if chain.is_empty() {
+                gone(chain.key());
+            }
+            !chain.is_empty()
+        };
+        // SAFETY: the caller's contract; only empty chains are not kept.
+        unsafe { Self::retain(word, keep) }
+    }
+
+    /// Removes the chains for which `keep` returns false. Returns the word to store in the frame.
+    ///
+    /// # Safety
+    /// The caller has the page latched for `'a`, and loaded `word` under that latch. `keep` does not
+    /// change the table. The chains that it does not keep are empty, and their slots no longer need
+    /// the *versioned* flag.
+    pub(crate) unsafe fn retain<'a>(word: u64, mut keep: impl FnMut(Chain<'a>) -> bool) -> u64 {
         // SAFETY: the caller's contract.
         let Some(mapping) = (unsafe { Self::from_word(word) }) else { return 0 };
         let (mut kept, mut empty) = (Vec::with_capacity(mapping.chains()), Vec::new());
         mapping.each(|hash, chain| {
-            // SAFETY: the table has a reference to it.
-            if unsafe { chain.get() }.is_empty() {
-                empty.push(chain);
-            } else {
+            // SAFETY: the table has a reference to it, and changes only under the page's latch.
+            if keep(unsafe { chain.get() }) {
                 kept.push((hash, chain));
+            } else {
+                empty.push(chain);
             }
         });
         if empty.is_empty() {
             return word;
-        }
-        for chain in &empty {
-            // SAFETY: the table's reference is released below.
-            gone(unsafe { chain.get() }.key());
         }
         let word = if kept.is_empty() {
             mapping.retire();

@@ -64,6 +64,7 @@ impl ActiveTransaction {
             valid.truncate(position.ok_or(OperationError::SavepointOver)? + 1);
         }
         let under_way = PartialOperation::begin(self, OperationError::RollbackGivenUp);
+        self.stamp_undone(savepoint.paged as usize).await;
         while !self.roll_back_some(&savepoint) {
             Self::end_step().await;
         }
@@ -71,14 +72,36 @@ impl ActiveTransaction {
         Ok(())
     }
 
-    /// Undoes some of the writes after a savepoint, newest first. Returns whether all are undone.
-    fn roll_back_some(&self, savepoint: &WriteSavepoint) -> bool {
-        let savepoints = self.savepoints();
-        savepoints.rollbacks.set(savepoints.rollbacks.get() + 1);
-        let operation = reclaim::enter();
-        let writes = &mut *self.writes().borrow_mut();
+    /// Stamps the changes of paged tables after the first `keep` as aborted, newest first. So the
+    /// first visit of a leaf undoes all of them there.
+    async fn stamp_undone(&self, keep: usize) {
+        let mut left = self.writes().borrow().paged.len();
+        while left > keep {
+            let first = keep.max(left.saturating_sub(MAX_WRITES_AT_ONCE));
+            self.begin_rollback_step();
+            // Another rollback of this transaction may have removed some meanwhile.
+            if let Some(some) = self.writes().borrow().paged.get(first..left) {
+                stamp_aborted(some);
+            }
+            left = first;
+            Self::end_step().await;
+        }
+    }
+
+    /// Makes the transaction's other operations look again at what it wrote.
+    fn begin_rollback_step(&self) {
+        let rollbacks = &self.savepoints().rollbacks;
+        rollbacks.set(rollbacks.get() + 1);
         self.engine().planted_panic.panic_if_planted(PanicPoint::Rollback);
         self.forget_recent();
+    }
+
+    /// Undoes some of the writes after a savepoint, newest first. Returns whether all are undone.
+    fn roll_back_some(&self, savepoint: &WriteSavepoint) -> bool {
+        self.begin_rollback_step();
+        let savepoints = self.savepoints();
+        let operation = reclaim::enter();
+        let writes = &mut *self.writes().borrow_mut();
         restore_replaced(writes, savepoint.replaced, MAX_WRITES_AT_ONCE);
         if writes.replaced.len() > savepoint.replaced {
             return false;
@@ -131,10 +154,7 @@ impl ActiveTransaction {
 
     /// Undoes writes to paged tables that the transaction will not commit.
     pub(in crate::transaction) fn roll_back_on_pages(&self, undone: &[PagedWrite]) {
-        for write in undone {
-            // SAFETY: the change belongs to this transaction and is not retired yet.
-            unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
-        }
+        stamp_aborted(undone);
         let worker = self.worker();
         for write in undone {
             // SAFETY: the change belongs to this transaction, is stamped above and is in no list
@@ -183,6 +203,14 @@ impl ActiveTransaction {
             let garbage = Garbage::Deleted { table, rid, tombstone: base };
             self.worker().garbage.borrow_mut().push(now, garbage);
         }
+    }
+}
+
+/// Stamps changes that their transaction will not commit, newest first.
+fn stamp_aborted(changes: &[PagedWrite]) {
+    for write in changes.iter().rev() {
+        // SAFETY: the change is in the list of its transaction, so it is not retired yet.
+        unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
     }
 }
 
