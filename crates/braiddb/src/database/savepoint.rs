@@ -64,8 +64,10 @@ impl Transaction {
     /// also for reads that were part of the undone writes. A transaction that met a conflict must
     /// still abort.
     ///
-    /// Operations of the transaction that run at the same time find some of the writes undone. If
-    /// the future is dropped before it is ready, the transaction can no longer commit.
+    /// Operations of the transaction that run at the same time find some of the writes undone. Of two
+    /// rollbacks at the same time, the one to the earlier savepoint undoes everything, and the other
+    /// fails with [`Misuse::SavepointEnded`](crate::Misuse). If the future is dropped or leaked before
+    /// it is ready, the transaction can no longer commit.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};

@@ -15,6 +15,7 @@ mod nested_executors;
 mod operations;
 mod panics;
 mod requests;
+mod rollbacks;
 mod savepoints;
 mod sources;
 mod streams;

@@ -303,9 +303,10 @@ fn rolling_back_a_transaction_removes_the_table_that_it_created() {
 #[test]
 fn rolled_back_writes_are_validated_as_reads() {
     with_limit(60, |_| {
-        for (existed, changed) in [(true, true), (true, false), (false, true), (false, false)] {
+        for case in 0..8 {
+            let [paged, existed, changed] = [1, 2, 4].map(|bit| case & bit != 0);
             let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-            let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
+            let table: Table<u64, u64> = create_table(&db, "records", paged);
             let (other, used) = (db.clone(), table.clone());
             let write = move |key: u64, there: bool| {
                 let table = used.clone();
@@ -330,7 +331,7 @@ fn rolled_back_writes_are_validated_as_reads() {
             assert_eq!(
                 matches!(committed, Err(Error::NotSerializable { .. })),
                 changed,
-                "{existed} {changed}: {committed:?}"
+                "{paged} {existed} {changed}: {committed:?}"
             );
         }
     });

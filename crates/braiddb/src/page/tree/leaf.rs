@@ -416,7 +416,8 @@ impl<'t> LatchedLeaf<'t> {
         // SAFETY: latched.
         unsafe {
             chain.roll_back(status, |before| {
-                let place = *found.get_or_insert_with(|| self.place_of(chain));
+                let place = self.place_of(chain);
+                found = Some(place);
                 match before {
                     Some(value) => self.overwrite_value(place, value, versioned),
                     None => self.set_flags(place, versioned.with(SlotFlags::DELETED)),

@@ -18,7 +18,8 @@
 //! Invariants:
 //!
 //! - Stamps are in commit order. Changes in flight belong to one transaction and are at the head,
-//!   as are aborted ones.
+//!   as are aborted ones. Only while a transaction rolls back to a savepoint may its aborted changes
+//!   be below one in flight.
 //! - A change is unlinked once, and then retired by its own transaction: by its collector after the
 //!   cut or the pruning, or by its abort after the rollback. Any task may unlink a change, but only its
 //!   transaction retires it.
@@ -378,27 +379,32 @@ impl<'a> Chain<'a> {
         change
     }
 
-    /// Removes aborted changes from the head, and calls `restore` with the before-image of each.
-    /// Their transactions retire them.
+    /// Removes aborted changes from the head, and calls `restore` with the value that the record had
+    /// before the oldest of them, if there are any. Their transactions retire them.
     ///
     /// # Safety
     /// The caller has the record's page latched; `restore` writes that page.
     pub(crate) unsafe fn roll_back(
         self,
         status: &StatusTable,
-        mut restore: impl FnMut(Option<SlotValue<'_>>),
+        restore: impl FnOnce(Option<SlotValue<'_>>),
     ) {
         let unlatched = is_planted(Bug::ChangeTakenOutWithoutLatch);
         let mut latched = if unlatched { self.latch_not() } else { self.latch() };
+        let mut oldest = None;
         while let Some(newest) = latched.newest {
-            // SAFETY: linked, and only the holder of the latch unlinks it.
+            // SAFETY: linked, and only the holder of the latch unlinks it; its transaction retires
+            // it after the latch is released.
             let newest = unsafe { newest.get() };
             if !is_aborted(newest, status) {
                 break;
             }
-            restore(newest.before());
-            self.note_on_page(newest.before().map_or(0, SlotValue::cell_bytes));
+            oldest = Some(newest);
             latched.newest = newest.next();
+        }
+        if let Some(oldest) = oldest {
+            restore(oldest.before());
+            self.note_on_page(oldest.before().map_or(0, SlotValue::cell_bytes));
         }
     }
 

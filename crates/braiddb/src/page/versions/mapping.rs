@@ -269,10 +269,11 @@ impl Mapping {
     /// The caller has the page latched, and loaded `word` under that latch.
     pub(crate) unsafe fn prune(word: u64, mut gone: impl FnMut(&[u8])) -> u64 {
         let keep = |chain: Chain<'_>| {
-            if chain.is_empty() {
+            let is_empty = chain.is_empty();
+            if is_empty {
                 gone(chain.key());
             }
-            !chain.is_empty()
+            !is_empty
         };
         // SAFETY: the caller's contract; only empty chains are not kept.
         unsafe { Self::retain(word, keep) }

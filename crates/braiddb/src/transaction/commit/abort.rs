@@ -43,12 +43,13 @@ impl ActiveTransaction {
     }
 
     /// Undoes what was written after a savepoint, and discards later savepoints. Reads stay in the
-    /// read set, and a conflict remains. If the future is dropped before it is ready, some of the
-    /// writes are undone, and the transaction cannot commit.
+    /// read set, and a conflict remains. If the future does not become ready, some of the writes are
+    /// undone, and the transaction cannot commit.
     ///
     /// # Errors
     /// `BulkSavepoint` in a bulk operation. `SavepointOver` if the savepoint belongs to another
-    /// transaction, or an earlier one was rolled back to since.
+    /// transaction, or an earlier one was rolled back to since. If that happens while this waits,
+    /// the other rollback undoes the rest.
     pub(crate) async fn rollback_to(
         &self,
         savepoint: WriteSavepoint,
@@ -56,35 +57,68 @@ impl ActiveTransaction {
         if self.is_bulk() {
             return Err(OperationError::BulkSavepoint);
         }
-        let savepoints = self.savepoints();
-        {
-            let valid = &mut *savepoints.valid.borrow_mut();
-            let own = savepoint.transaction == self.name();
-            let position = valid.binary_search(&savepoint.number).ok().filter(|_| own);
-            valid.truncate(position.ok_or(OperationError::SavepointOver)? + 1);
-        }
+        let position = self.find_savepoint(&savepoint)?;
+        self.savepoints().valid.borrow_mut().truncate(position + 1);
         let under_way = PartialOperation::begin(self, OperationError::RollbackGivenUp);
-        self.stamp_undone(savepoint.paged as usize).await;
-        while !self.roll_back_some(&savepoint) {
-            Self::end_step().await;
-        }
+        let result = self.undo_after(&savepoint).await;
         under_way.complete();
+        result
+    }
+
+    /// Returns the position of a savepoint among those that may be rolled back to.
+    fn find_savepoint(&self, savepoint: &WriteSavepoint) -> Result<usize, OperationError> {
+        let found = self.savepoints().valid.borrow().binary_search(&savepoint.number).ok();
+        let is_own = savepoint.transaction == self.name();
+        found.filter(|_| is_own).ok_or(OperationError::SavepointOver)
+    }
+
+    async fn undo_after(&self, savepoint: &WriteSavepoint) -> Result<(), OperationError> {
+        self.stamp_undone(savepoint).await?;
+        while !self.roll_back_some(savepoint) {
+            Self::end_step().await;
+            self.find_savepoint(savepoint)?;
+        }
         Ok(())
     }
 
-    /// Stamps the changes of paged tables after the first `keep` as aborted, newest first. So the
-    /// first visit of a leaf undoes all of them there.
-    async fn stamp_undone(&self, keep: usize) {
+    /// Stamps the changes of paged tables after a savepoint as aborted, newest first, until one step
+    /// can do the rest. So the first visit of a leaf undoes all of them there.
+    ///
+    /// A write at the same time may push a change above stamped ones. It removes those at the head
+    /// before, and is undone before those below, because undoing begins with the newest, too.
+    async fn stamp_undone(&self, savepoint: &WriteSavepoint) -> Result<(), OperationError> {
+        let keep = savepoint.paged as usize;
         let mut left = self.writes().borrow().paged.len();
-        while left > keep {
-            let first = keep.max(left.saturating_sub(MAX_WRITES_AT_ONCE));
+        while left > keep + MAX_WRITES_AT_ONCE {
             self.begin_rollback_step();
-            // Another rollback of this transaction may have removed some meanwhile.
-            if let Some(some) = self.writes().borrow().paged.get(first..left) {
-                stamp_aborted(some);
-            }
+            let first = left - MAX_WRITES_AT_ONCE;
+            let writes = self.writes().borrow();
+            // Another rollback to this savepoint may have removed some meanwhile.
+            let some = writes.paged.get(first..left.min(writes.paged.len())).unwrap_or_default();
+            self.stamp_and_note(&writes, some);
+            drop(writes);
             left = first;
             Self::end_step().await;
+            self.find_savepoint(savepoint)?;
+        }
+        Ok(())
+    }
+
+    /// Stamps changes of paged tables as aborted, newest first. Adds their records to the read set in
+    /// the same step, because others may write them from now on.
+    fn stamp_and_note(&self, writes: &WriteSet, changes: &[PagedWrite]) {
+        for write in changes.iter().rev() {
+            // SAFETY: the change is in the list of its transaction, or was taken out of it by this
+            // step, so it is not retired yet.
+            let change = unsafe { write.change.get() };
+            if change.stamp() == Stamp::ABORTED {
+                continue;
+            }
+            if !is_planted(Bug::UndoneWriteNotNoted) {
+                // SAFETY: tables that an active transaction has used exist.
+                self.note_key(unsafe { write.table.get() }, writes.paged_key(write));
+            }
+            change.set_stamp(Stamp::ABORTED);
         }
     }
 
@@ -92,7 +126,6 @@ impl ActiveTransaction {
     fn begin_rollback_step(&self) {
         let rollbacks = &self.savepoints().rollbacks;
         rollbacks.set(rollbacks.get() + 1);
-        self.engine().planted_panic.panic_if_planted(PanicPoint::Rollback);
         self.forget_recent();
     }
 
@@ -102,6 +135,7 @@ impl ActiveTransaction {
         let savepoints = self.savepoints();
         let operation = reclaim::enter();
         let writes = &mut *self.writes().borrow_mut();
+        self.engine().planted_panic.panic_if_planted(PanicPoint::Rollback);
         restore_replaced(writes, savepoint.replaced, MAX_WRITES_AT_ONCE);
         if writes.replaced.len() > savepoint.replaced {
             return false;
@@ -125,10 +159,7 @@ impl ActiveTransaction {
             if is_done { savepoint.paged_value_bytes } else { writes.paged_value_bytes() };
         let paged = writes.split_off_paged(first_paged, value_bytes);
         savepoints.newest_paged.set(savepoint.paged);
-        for write in &paged {
-            // SAFETY: tables that an active transaction has used exist.
-            self.note_key(unsafe { write.table.get() }, writes.paged_key(write));
-        }
+        self.stamp_and_note(writes, &paged);
         self.roll_back_on_pages(&paged);
         self.discard_values(&paged);
         if is_done {
@@ -154,7 +185,10 @@ impl ActiveTransaction {
 
     /// Undoes writes to paged tables that the transaction will not commit.
     pub(in crate::transaction) fn roll_back_on_pages(&self, undone: &[PagedWrite]) {
-        stamp_aborted(undone);
+        for write in undone.iter().rev() {
+            // SAFETY: the change belongs to this transaction and is not retired yet.
+            unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
+        }
         let worker = self.worker();
         for write in undone {
             // SAFETY: the change belongs to this transaction, is stamped above and is in no list
@@ -203,14 +237,6 @@ impl ActiveTransaction {
             let garbage = Garbage::Deleted { table, rid, tombstone: base };
             self.worker().garbage.borrow_mut().push(now, garbage);
         }
-    }
-}
-
-/// Stamps changes that their transaction will not commit, newest first.
-fn stamp_aborted(changes: &[PagedWrite]) {
-    for write in changes.iter().rev() {
-        // SAFETY: the change is in the list of its transaction, so it is not retired yet.
-        unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
     }
 }
 

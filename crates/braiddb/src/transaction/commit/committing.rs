@@ -164,7 +164,7 @@ impl ActiveTransaction {
     /// Returns whether the transaction has met a conflict, or an operation has failed halfway.
     #[inline(always)]
     fn has_lost(&self) -> bool {
-        self.conflict_met() != Conflict::None || self.failed().is_some()
+        self.conflict_met() != Conflict::None || self.unfinished().is_some()
     }
 
     /// Returns the LSN of a decided commit, if the result may be returned.
@@ -279,7 +279,7 @@ impl ActiveTransaction {
         if let Some(conflict) = self.lost() {
             return Err(conflict);
         }
-        if let Some(error) = self.failed() {
+        if let Some(error) = self.unfinished() {
             return Err(error.clone());
         }
         if self.writes().borrow().is_empty() {

@@ -12,9 +12,12 @@ use std::time::Instant;
 
 use crate::page::{HeldPages, Interrupted, PageNeeds};
 use crate::record::{PagedRecords, RecordsRef};
-use crate::sched::Job;
+use crate::sched::{self, Job};
 use crate::transaction::context::worker::WorkerTransactions;
 use crate::transaction::memory::recent_commits::RecentChange;
+
+/// Steps that the rollback of one change counts.
+const STEPS_PER_CHANGE: u32 = 8;
 
 impl WorkerTransactions {
     /// Rolls back an aborted change: immediately if the record's page is resident, else queued.
@@ -27,13 +30,6 @@ impl WorkerTransactions {
         table: RecordsRef<PagedRecords>,
         change: crate::page::ChangeRef,
     ) {
-        let engine = self.engine();
-        // SAFETY: the contract of this function.
-        if unsafe { change.is_rolled_back(&engine.status) } {
-            // SAFETY: stamped by its transaction, and unlinked by the visit of another change; in
-            // no list any more.
-            return unsafe { change.retire_aborted(&engine.memory) };
-        }
         let one = RecentChange::uncertified(table, change);
         // SAFETY: the contract of this function.
         if unsafe { self.try_roll_back(one) }.is_err() {
@@ -43,12 +39,19 @@ impl WorkerTransactions {
         }
     }
 
-    /// Rolls back an aborted change if the record's page is resident.
+    /// Rolls back an aborted change if the record's page is resident, or the visit of another change
+    /// has unlinked it.
     ///
     /// # Safety
     /// A transaction of this worker wrote the change and stamped it aborted.
     unsafe fn try_roll_back(&self, one: RecentChange) -> Result<(), Interrupted> {
         let engine = self.engine();
+        // SAFETY: the contract of this function.
+        if unsafe { one.change.is_rolled_back(&engine.status) } {
+            // SAFETY: stamped by its transaction, and unlinked; in no list any more.
+            unsafe { one.change.retire_aborted(&engine.memory) };
+            return Ok(());
+        }
         // SAFETY: tables that an ending transaction has used, and those of queued changes,
         // exist; the change is not retired yet.
         let (table, (_, key)) = unsafe { (one.table.get(), one.change.record()) };
@@ -99,6 +102,7 @@ async fn roll_back_all() {
         let needs = there.take().map(|(needs, _held)| needs);
         let Err(why) = tried else {
             table.uncount_listed();
+            sched::count_steps(STEPS_PER_CHANGE).await;
             continue;
         };
         let paged = table.pages();

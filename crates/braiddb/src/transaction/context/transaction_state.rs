@@ -107,6 +107,9 @@ struct FailureDetails {
     doomed_by: OnceCell<Box<NamedKeys>>,
     /// The error of an operation because of which the transaction cannot commit.
     failed: OnceCell<OperationError>,
+    /// Number of operations of several steps that are not complete, and the error of the first.
+    partial: Cell<u32>,
+    partial_error: OnceCell<OperationError>,
 }
 
 /// Mutable state of an active transaction.
@@ -465,6 +468,27 @@ impl TransactionState {
     /// The error of an operation that failed halfway, if any.
     pub(in crate::transaction) fn failed(&self) -> Option<&OperationError> {
         self.details.get()?.failed.get()
+    }
+
+    /// The error of an operation that failed halfway, or is not complete yet, if any: with it, a
+    /// commit fails.
+    pub(in crate::transaction) fn unfinished(&self) -> Option<&OperationError> {
+        let details = self.details.get()?;
+        let partial = || details.partial_error.get().filter(|_| details.partial.get() > 0);
+        details.failed.get().or_else(partial)
+    }
+
+    /// Notes that an operation of several steps began.
+    pub(super) fn begin_partial(&self, error: OperationError) {
+        let details = self.new_details();
+        details.partial.set(details.partial.get() + 1);
+        details.partial_error.get_or_init(|| error);
+    }
+
+    /// Notes that an operation of several steps is complete.
+    pub(super) fn complete_partial(&self) {
+        let partial = &self.new_details().partial;
+        partial.set(partial.get() - 1);
     }
 
     pub(super) fn note_conflict_record(&self, keys: NamedKeys) {

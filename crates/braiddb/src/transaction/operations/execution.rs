@@ -34,7 +34,7 @@ impl ActiveTransaction {
     /// # Errors
     /// The error with which its commit would fail.
     pub(crate) fn check_executed(&self) -> Result<(), OperationError> {
-        match self.lost().or_else(|| self.failed().cloned()) {
+        match self.lost().or_else(|| self.unfinished().cloned()) {
             Some(error) => Err(error),
             None => Ok(()),
         }
