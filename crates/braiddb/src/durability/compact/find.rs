@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::order;
 use crate::log::Lsn;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{HeldLogRange, MemoryRecords, NewestVersion, Records};
@@ -47,7 +48,7 @@ impl Victims {
 }
 
 /// A record whose entry pointed to a victim.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct RecordToMove {
     /// Index of the record's table in the list of tables.
     pub(super) table: u32,
@@ -80,7 +81,7 @@ impl RecordToMove {
         *self = Self::new(self.table, self.rid, kept);
     }
 
-    fn new(table: u32, rid: Rid, kept: HeldLogRange) -> Self {
+    pub(super) fn new(table: u32, rid: Rid, kept: HeldLogRange) -> Self {
         let bytes = u32::try_from(kept.expected_bytes).expect("records are shorter");
         Self { table, bytes, rid, from: kept.lsn, stage: MoveStage::Found }
     }
@@ -146,8 +147,7 @@ pub(super) async fn find(
             }
         }
     }
-    items.sort_unstable_by_key(|item| item.from);
-    Ok(items)
+    Ok(order::sort(items).await)
 }
 
 /// Examines entries and reports those that point to a victim. Leaves the entries in `rids` that

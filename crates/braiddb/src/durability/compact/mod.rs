@@ -33,6 +33,7 @@
 
 mod copy;
 mod find;
+mod order;
 mod pass;
 mod plan;
 mod state;

@@ -24,10 +24,12 @@ pub(super) async fn pass(
 ) -> Result<bool, OperationError> {
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
     let mut items = std::mem::take(&mut moving.items);
+    let mut left = Vec::new();
     for batch in items.chunks_mut(BATCH) {
         if worker.engine().checkpoints.stopping() {
             // Items that were not examined stay on the list, so the pass is not the last.
-            break;
+            left.extend_from_slice(batch);
+            continue;
         }
         let mut found = Vec::new();
         for some in batch.chunks_mut(ENTRIES_PER_TURN) {
@@ -40,9 +42,9 @@ pub(super) async fn pass(
             sched::yield_now(WaitCause::Memory).await;
         }
         copy_all(worker, &store, &mut found, moving).await?;
+        left.extend(batch.iter().filter(|item| item.stage != MoveStage::Settled));
     }
-    items.retain(|item| item.stage != MoveStage::Settled);
-    moving.items = items;
+    moving.items = left;
     Ok(moving.items.is_empty())
 }
 
