@@ -111,7 +111,8 @@ pub enum LogError {
     /// A large value of a paged table is incomplete.
     #[error(
         "a value of {bytes} bytes in a paged table is incomplete because one of its pages lacks \
-         its piece; close the database and open it again, which recovers the value"
+         its piece; close the database and open it for writing, which recovers the value from the \
+         log, and check the database (`braid check`), which names damaged files"
     )]
     ValueNotWhole {
         /// The size of the value in bytes.
