@@ -103,20 +103,22 @@ impl Handles {
 /// Makes a public future.
 type MakeFuture = Box<dyn Fn() -> Answer<'static, ()>>;
 
+macro_rules! futures {
+    ($handles:ident; $($name:literal: |$of:ident| $future:expr;)*) => {
+        vec![$(($name, {
+            let handles = $handles.clone();
+            Box::new(move || -> Answer<'static, ()> {
+                let $of = handles.clone();
+                Box::pin(async move { $future.await.map(drop) })
+            })
+        })),*]
+    };
+}
+
 /// Returns a future for each kind of public future, by its name.
 fn every_future(handles: &Arc<Handles>) -> Vec<(&'static str, MakeFuture)> {
-    macro_rules! futures {
-        ($($name:literal: |$of:ident| $future:expr;)*) => {
-            vec![$(($name, {
-                let handles = handles.clone();
-                Box::new(move || -> Answer<'static, ()> {
-                    let $of = handles.clone();
-                    Box::pin(async move { $future.await.map(drop) })
-                })
-            })),*]
-        };
-    }
     futures! {
+        handles;
         "run": |of| of.db.run(async |_| Ok(()));
         "run with options": |of| of.db.transaction().read_only(true).run(async |_| Ok(()));
         "get": |of| of.db.get(&of.table, &1);
@@ -145,6 +147,35 @@ fn every_future(handles: &Arc<Handles>) -> Vec<(&'static str, MakeFuture)> {
     }
 }
 
+/// Makes futures that fail within a transaction in any case, because they would wait for it.
+fn futures_for_outside(handles: &Arc<Handles>) -> Vec<(&'static str, MakeFuture)> {
+    futures! {
+        handles;
+        "compact": |of| of.db.compact();
+        "create a table": |of| of.db.create_table::<u64, u64>("another");
+        "list tables": |of| of.db.tables();
+        "rename a table": |of| of.db.rename_table("none", "another");
+        "drop a table": |of| of.db.drop_table("none");
+        "clear": |of| of.db.clear(&of.table);
+        "delete a range": |of| of.db.delete_range(&of.table, ..);
+        "stage a table": |of| of.db.stage_table::<u64, u64>("staged");
+        "index": |of| {
+            let options = IndexOptions::default();
+            of.db.index::<u64, _, _, _>(&of.table, "values", options, |value, keys| keys.push(&value))
+        };
+        "drop an index": |of| of.db.drop_index(&of.table, "none");
+        "remove expired records": |of| of.db.sweep_expired();
+        "table contents": |of| of.db.table_contents(&of.table);
+        "execute": |of| of.db.execute(async |_| Ok(()));
+        "run with a ticket": |of| of.db.transaction().run_visible(async |_| Ok(()));
+        "run on a snapshot": |of| of.snapshot.run(async |_| Ok(()));
+        "restrict writes": |of| of.db.restrict_writes("another program");
+        "allow writes": |of| of.db.allow_writes();
+        "create a change slot": |of| of.db.create_change_slot("slot", 1 << 20);
+        "drop a change slot": |of| of.db.drop_change_slot("none");
+    }
+}
+
 #[test]
 fn a_blocking_executor_gets_an_error_for_every_future() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -154,7 +185,9 @@ fn a_blocking_executor_gets_an_error_for_every_future() {
             let handles = Handles::new(&db, &table);
             let (used, own) = (handles.clone(), table.clone());
             let body = async move |tx: &Transaction| {
-                for (what, make) in every_future(&used) {
+                for (what, make) in
+                    every_future(&used).into_iter().chain(futures_for_outside(&used))
+                {
                     refuses(what, make);
                     // The transaction continues, and futures that are awaited work.
                     assert_eq!(tx.get(&own, &1).await?, Some(10));

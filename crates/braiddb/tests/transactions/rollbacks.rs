@@ -1,5 +1,5 @@
-//! Rollbacks to savepoints that take many steps, beside other operations of their transaction and
-//! other transactions.
+//! Rollbacks to savepoints that take many steps, together with operations of the same transaction and
+//! with other transactions.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -380,7 +380,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Removes aborted changes from the head, and calls `restore` with the value that the record had
-    /// before the oldest of them, if there are any. Their transactions retire them.
+    /// before the oldest one. Does nothing without aborted changes. Their transactions retire them.
     ///
     /// # Safety
     /// The caller has the record's page latched; `restore` writes that page.

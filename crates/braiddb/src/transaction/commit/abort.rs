@@ -93,7 +93,7 @@ impl ActiveTransaction {
             self.begin_rollback_step();
             let first = left - MAX_WRITES_AT_ONCE;
             let writes = self.writes().borrow();
-            // Another rollback to this savepoint may have removed some meanwhile.
+            // A second rollback to this savepoint may have removed some changes meanwhile.
             let some = writes.paged.get(first..left.min(writes.paged.len())).unwrap_or_default();
             self.stamp_and_note(&writes, some);
             drop(writes);
