@@ -167,3 +167,65 @@ fn an_entry_leaves_the_window_as_a_whole() {
         assert_eq!(certifier, expected);
     });
 }
+
+/// A copy without a limit is the model.
+#[test]
+fn a_limit_of_bytes_makes_only_old_snapshots_conflict() {
+    with_limit(LIMIT_SECONDS, |_| {
+        const WINDOW: u64 = 30;
+        const MAX_BYTES: u64 = 3000;
+        let sets = sets();
+        let mut random = fastrand::Rng::with_seed(7);
+        let limited =
+            |entry| OrderedCertifier::starting_at(WINDOW, entry).with_max_bytes(MAX_BYTES);
+        let (mut model, mut certifier) = (OrderedCertifier::new(WINDOW), limited(0));
+        let (mut entry, mut accepted, mut changed, mut too_old) = (1, 0, 0, 0);
+        for _ in 0..ENTRIES {
+            entry += random.u64(..3);
+            model.advance(entry);
+            certifier.advance(entry);
+            let (read, written) = &sets[random.usize(..sets.len())];
+            let snapshot = entry.saturating_sub(random.u64(1..WINDOW));
+            let decided = certifier.certify(read, written, snapshot);
+            if snapshot < certifier.oldest_snapshot() {
+                assert!(matches!(decided, Err(CertificationConflict::TooOld { .. })));
+                too_old += 1;
+            } else {
+                assert_eq!(decided, model.certify(read, written, snapshot));
+                changed += u64::from(decided.is_err());
+            }
+            if decided.is_ok() {
+                accepted += 1;
+                certifier.record(entry, written.clone());
+                model.record(entry, written.clone());
+            }
+            let size = |set: &KeySet| {
+                let keys = set.points().count() + set.ranges().count();
+                (128 + 64 * keys + set.as_bytes().len()) as u64
+            };
+            assert!(certifier.recorded().map(|(_, set)| size(set)).sum::<u64>() <= MAX_BYTES);
+            if random.u8(..100) == 0 {
+                let mut copy = limited(certifier.oldest_snapshot());
+                certifier.recorded().for_each(|(entry, keys)| copy.record(entry, keys.clone()));
+                copy.advance(certifier.newest());
+                assert_eq!(copy, certifier);
+                certifier = copy;
+            }
+        }
+        let each = ENTRIES / 100;
+        assert!(accepted > each && changed > each && too_old > each);
+    });
+}
+
+/// Also an entry that no window has room for: nothing that was executed before it is valid.
+#[test]
+fn an_entry_that_is_larger_than_the_limit_leaves_the_window() {
+    let whole = |table| KeySet::whole([KeySpace { table, index: None }]);
+    let mut certifier = OrderedCertifier::new(10).with_max_bytes(100);
+    certifier.record(3, whole("a"));
+    certifier.record(3, whole("b"));
+    assert_eq!((certifier.oldest_snapshot(), certifier.recorded().count()), (3, 0));
+    let refused = certifier.certify(&whole("c"), &KeySet::default(), 2);
+    assert_eq!(refused, Err(CertificationConflict::TooOld { snapshot: 2, oldest: 3 }));
+    assert_eq!(certifier.certify(&whole("a"), &whole("b"), 3), Ok(()));
+}

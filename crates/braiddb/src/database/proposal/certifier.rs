@@ -19,7 +19,8 @@ use super::key_set::KeySet;
 /// calls come to the same results.
 ///
 /// The certifier keeps the keys written by the last entries, its window. A proposal with an older
-/// snapshot is refused. Memory is proportional to these keys.
+/// snapshot is refused. Memory is proportional to these keys;
+/// [`OrderedCertifier::with_max_bytes`] limits it.
 ///
 /// ```
 /// use braiddb::proposals::{CertificationConflict, OrderedCertifier};
@@ -52,6 +53,10 @@ use super::key_set::KeySet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedCertifier {
     window: u64,
+    /// Limit of `bytes`.
+    max_bytes: u64,
+    /// Sizes of the recorded sets.
+    bytes: u64,
     /// The last entry, and the first from which on all written keys are known.
     newest: u64,
     oldest_snapshot: u64,
@@ -128,7 +133,31 @@ impl OrderedCertifier {
     pub fn starting_at(window: u64, entry: u64) -> Self {
         let (recorded, spaces) = Default::default();
         let (newest, oldest_snapshot) = (entry, entry);
-        Self { window: window.max(1), newest, oldest_snapshot, recorded, spaces }
+        let (window, max_bytes, bytes) = (window.max(1), u64::MAX, 0);
+        Self { window, max_bytes, bytes, newest, oldest_snapshot, recorded, spaces }
+    }
+
+    /// Limits the memory of an empty certifier. When the recorded sets have more bytes, the oldest
+    /// entries leave the window early, each as a whole. An entry that alone has more leaves it too.
+    ///
+    /// The size of a set is that of its encoding, plus 128 bytes, plus 64 for each key and range. It
+    /// depends only on the set, so all copies with the same limit come to the same results. An equal
+    /// copy begins at [`OrderedCertifier::oldest_snapshot`], like every copy.
+    ///
+    /// ```
+    /// use braiddb::proposals::{KeySet, KeySpace, OrderedCertifier};
+    ///
+    /// let written = |table| KeySet::whole([KeySpace { table, index: None }]);
+    /// // There is room for one of these sets.
+    /// let mut certifier = OrderedCertifier::new(1000).with_max_bytes(300);
+    /// certifier.record(1, written("a"));
+    /// assert_eq!(certifier.oldest_snapshot(), 0);
+    /// certifier.record(2, written("b"));
+    /// assert_eq!((certifier.oldest_snapshot(), certifier.recorded().count()), (1, 1));
+    /// ```
+    #[must_use]
+    pub fn with_max_bytes(self, max_bytes: u64) -> Self {
+        Self { max_bytes, ..self }
     }
 
     /// Returns the last entry.
@@ -208,7 +237,12 @@ impl OrderedCertifier {
             let ranges = &mut self.spaces[places[usize::from(space)]].ranges;
             ranges.push_back((entry, (low.map(Box::from), high.map(Box::from))));
         }
+        self.bytes += size(&written);
         self.recorded.push_back((entry, written));
+        while self.bytes > self.max_bytes {
+            let (oldest, _) = self.recorded[0];
+            self.forget_through(oldest);
+        }
     }
 
     /// Notes that all entries up to `entry` were passed, also those without valid proposals. This
@@ -219,9 +253,15 @@ impl OrderedCertifier {
     pub fn advance(&mut self, entry: u64) {
         assert!(entry >= self.newest, "entry {entry} follows entry {}", self.newest);
         self.newest = entry;
-        let oldest = self.oldest_snapshot.max(entry.saturating_sub(self.window));
+        self.forget_through(entry.saturating_sub(self.window));
+    }
+
+    /// Forgets what entries up to this one wrote.
+    fn forget_through(&mut self, entry: u64) {
+        let oldest = self.oldest_snapshot.max(entry);
         self.oldest_snapshot = oldest;
         while let Some((old, written)) = self.recorded.pop_front_if(|(old, _)| *old <= oldest) {
+            self.bytes -= size(&written);
             self.forget(old, &written);
         }
     }
@@ -255,6 +295,15 @@ impl OrderedCertifier {
     fn find(&self, space: KeySpace<'_>) -> Result<usize, usize> {
         self.spaces.binary_search_by(|listed| listed.space().cmp(&space))
     }
+}
+
+/// Memory of a recorded set without its encoding, about: the set, and each of its keys and ranges.
+const SET_BYTES: u64 = 128;
+const KEY_BYTES: u64 = 64;
+
+/// Returns the size of a set for [`OrderedCertifier::with_max_bytes`].
+fn size(set: &KeySet) -> u64 {
+    SET_BYTES + set.as_bytes().len() as u64 + KEY_BYTES * set.count()
 }
 
 impl WrittenSpace {

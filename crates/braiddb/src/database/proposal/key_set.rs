@@ -90,6 +90,12 @@ impl KeySet {
         self.numbered_ranges().map(|(space, low, high)| (self.space(space), low, high))
     }
 
+    /// The number of single keys and ranges.
+    pub(super) fn count(&self) -> u64 {
+        let count = |at| Reader::at(&self.bytes, at).count().expect("checked");
+        u64::from(count(self.points)) + u64::from(count(self.ranges))
+    }
+
     /// All spaces, in the order of their numbers.
     pub(super) fn spaces(&self) -> impl Iterator<Item = KeySpace<'_>> {
         self.spaces.all(&self.bytes)
