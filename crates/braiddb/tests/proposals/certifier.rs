@@ -229,3 +229,17 @@ fn an_entry_that_is_larger_than_the_limit_leaves_the_window() {
     assert_eq!(refused, Err(CertificationConflict::TooOld { snapshot: 2, oldest: 3 }));
     assert_eq!(certifier.certify(&whole("a"), &whole("b"), 3), Ok(()));
 }
+
+#[test]
+fn all_keys_of_a_table_include_the_entries_of_its_indexes() {
+    let whole = |table, index| KeySet::whole([KeySpace { table, index }]);
+    let mut certifier = OrderedCertifier::new(10);
+    certifier.record(1, whole("t", None));
+    let none = KeySet::default();
+    assert!(certifier.certify(&whole("t", Some("i")), &none, 0).is_err());
+    assert!(certifier.certify(&none, &whole("t", Some("i")), 0).is_err());
+    assert_eq!(certifier.certify(&whole("u", Some("i")), &none, 0), Ok(()));
+    assert_eq!(certifier.certify(&whole("t", Some("i")), &none, 1), Ok(()));
+    certifier.record(2, whole("t", Some("i")));
+    assert_eq!(certifier.certify(&whole("t", Some("j")), &whole("t", None), 1), Ok(()));
+}

@@ -174,6 +174,9 @@ impl OrderedCertifier {
     /// entry that it saw; an older one is safe, but may cause needless conflicts. `read` is what
     /// it read and `written` what it wrote.
     ///
+    /// A set of all keys of a table ([`KeySet::whole`]) that was recorded counts as a write of all
+    /// entries of the table's indexes too.
+    ///
     /// # Errors
     /// The first conflict in the order of the keys: single keys before ranges, read before written.
     pub fn certify(
@@ -202,6 +205,12 @@ impl OrderedCertifier {
         for (space, low, high) in set.numbered_ranges() {
             if let Some(space) = spaces[usize::from(space)] {
                 space.check_range(low, high, snapshot)?;
+            }
+        }
+        // A read that found no index entry has no other trace of the table.
+        for index in set.spaces().filter(|space| space.index.is_some()) {
+            if let Ok(table) = self.find(KeySpace { index: None, ..index }) {
+                self.spaces[table].check_whole(snapshot)?;
             }
         }
         Ok(())
@@ -350,6 +359,11 @@ impl WrittenSpace {
                 && may_contain(other_low, high)
         };
         self.check_ranges(snapshot, overlaps)
+    }
+
+    /// Checks that no entry after `snapshot` wrote all keys of the space.
+    fn check_whole(&self, snapshot: u64) -> Result<(), CertificationConflict> {
+        self.check_ranges(snapshot, |range| *range == (Bound::Unbounded, Bound::Unbounded))
     }
 
     fn check_ranges(

@@ -61,8 +61,9 @@ impl KeySet {
         Ok(Self { bytes: bytes.into(), spaces, points, ranges })
     }
 
-    /// Returns the set of all keys of some spaces. A program that drops or clears a table records
-    /// it, with the table's indexes, as written.
+    /// Returns the set of all keys of some spaces. A program that drops, renames or clears a table
+    /// records it as written, which includes the table's indexes
+    /// ([`OrderedCertifier::certify`](super::OrderedCertifier::certify)).
     ///
     /// # Panics
     /// Panics with more than 65,534 spaces, or a name of more than 65,534 bytes.
