@@ -103,6 +103,9 @@ async fn tables_are_dropped_and_renamed() {
         let is_gone = matches!(gone, Err(Error::Database(braiddb::Error::TableNotFound(_))));
         assert!(is_gone, "{gone:?}");
         one.rename_table("b", "c").await.unwrap();
+        cluster.contents(2, "c").await;
+        let old = async |tx: &Transaction| tx.open_table::<u64, u64>("b").await.map(drop);
+        long.run(old).await.unwrap();
         // The handle stays valid, and another table may have the old names.
         assert_eq!(add(&two, &b, 1, 1).await.unwrap(), 11);
         let other: Table<str, str> = two.open_or_create_table("a").await.unwrap();

@@ -26,7 +26,7 @@ type Types<K, V> = PhantomData<fn() -> (Box<K>, Box<V>)>;
 
 impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     pub(super) fn new(name: &str, core: Arc<record::Records>) -> Self {
-        core.set_name(name);
+        core.set_first_name(name);
         Self { name: name.into(), core, types: PhantomData }
     }
 

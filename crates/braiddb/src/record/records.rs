@@ -253,6 +253,16 @@ impl Records {
         }
     }
 
+    /// Sets the table's name in errors, unless it has one: an old snapshot shows earlier names.
+    pub(crate) fn set_first_name(&self, name: &str) {
+        if self.name.read().is_empty() {
+            let mut named = self.name.write();
+            if named.is_empty() {
+                *named = name.into();
+            }
+        }
+    }
+
     /// The table's name in errors.
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.read().clone()

@@ -51,9 +51,7 @@ impl Transaction {
             if !self.core().may_use(&records) {
                 return Err(missing());
             }
-            if records.name().is_empty() {
-                records.set_name(table);
-            }
+            records.set_first_name(table);
             let has_expiry = |row: &RowWrite<'_>| row.expires_at_ms.is_some();
             let fits =
                 |row: &RowWrite<'_>| row.value.is_none() || has_expiry(row) == records.expires();

@@ -126,6 +126,11 @@ impl SpacesToEncode {
         Some(number)
     }
 
+    /// Replaces the names of a space.
+    pub(super) fn rename(&mut self, number: u16, table: String, index: Option<String>) {
+        self.0[usize::from(number)] = (table, index);
+    }
+
     pub(super) fn get(&self, number: u16) -> KeySpace<'_> {
         let (table, index) = &self.0[usize::from(number)];
         KeySpace { table, index: index.as_deref() }

@@ -1,10 +1,12 @@
 //! Execution of a transaction without commit.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::encoding::{KeySpace, SpacesToEncode};
 use super::key_set::{KeySet, KeySetBuilder};
 use super::row_writes::{RowWrites, RowWritesBuilder};
+use crate::database::catalog::CatalogEntry;
 use crate::database::error::{BusyWith, Error, Misuse, Result};
 use crate::database::handle::Database;
 use crate::database::ticket::Ticket;
@@ -37,10 +39,14 @@ pub struct Proposal<T> {
     pub ticket: Ticket,
 }
 
-/// The read set and the write set of a transaction, and the tables and indexes that they name.
+/// The read set and the write set of a transaction, the numbers of tables and indexes in each, and
+/// their names.
+#[derive(Default)]
 struct CollectedSets {
     reads: KeySetBuilder,
+    read_spaces: NumberedSpaces,
     writes: RowWritesBuilder,
+    written_spaces: NumberedSpaces,
     named: NamedTables,
 }
 
@@ -99,7 +105,8 @@ impl Database {
     /// # Errors
     /// - The error of `body`, and those of [`Database::run`] except [`Error::CommitUnknown`].
     /// - [`Misuse::NotExecutable`](crate::Misuse) if `body` did something listed above.
-    /// - [`Error::Busy`] if a table that `body` used was renamed or dropped at the same time.
+    /// - [`Error::Busy`] if a table that `body` used was created, renamed or dropped at the same time
+    ///   and is not in the catalog as of the transaction's snapshot.
     pub fn execute<T, F>(
         &self,
         body: F,
@@ -228,29 +235,33 @@ impl Transaction {
     /// The error with which a commit would fail; those of [`Database::execute`].
     async fn executed_sets(&self) -> Result<(KeySet, RowWrites)> {
         engine_call(|| self.core().check_executed())?;
-        let CollectedSets { reads, writes, named } = engine_call(|| self.collect_sets())?;
-        for (id, (table, index)) in &named {
-            self.check_name_of(*id, table, index.as_deref()).await?;
+        let mut sets = engine_call(|| self.collect_sets())?;
+        if !self.are_names_of_snapshot(&sets.named).await? {
+            // Tables were renamed since then.
+            let listed = self.names_of_snapshot().await?;
+            for (id, (table, index)) in &sets.named {
+                if !listed.contains_key(id) {
+                    return Err(self.unlisted(*id, table, index.as_deref()).await?);
+                }
+            }
+            engine_call(|| sets.rename(&listed));
         }
         // The checks above may have met conflicts.
         engine_call(|| self.core().check_executed())?;
         let time_ms = self.core().used_time().unwrap_or(0);
-        Ok(engine_call(|| (reads.build(), writes.build(time_ms))))
+        Ok(engine_call(|| (sets.reads.build(), sets.writes.build(time_ms))))
     }
 
     fn collect_sets(&self) -> Result<CollectedSets> {
-        let mut reads = KeySetBuilder::default();
-        let mut writes = RowWritesBuilder::default();
-        let mut named = NamedTables::new();
+        let mut sets = CollectedSets::default();
+        let CollectedSets { reads, read_spaces, writes, written_spaces, named } = &mut sets;
         let mut refusal = None;
-        let mut spaces = NumberedSpaces::default();
         self.core().each_read(|table, low, high| {
-            match spaces.number(table, &mut reads.spaces, &mut named) {
+            match read_spaces.number(table, &mut reads.spaces, named) {
                 Ok(space) => reads.range(space, low, high),
                 Err(error) => refusal = Some(error),
             }
         });
-        let mut spaces = NumberedSpaces::default();
         self.core().each_write(|write| {
             let table = write.table;
             if table.id == CATALOG {
@@ -258,7 +269,7 @@ impl Transaction {
                 refusal = Some(Misuse::NotExecutable(what).into());
                 return;
             }
-            let space = match spaces.number(table, &mut writes.spaces, &mut named) {
+            let space = match written_spaces.number(table, &mut writes.spaces, named) {
                 Ok(space) => space,
                 Err(error) => {
                     refusal = Some(error);
@@ -279,31 +290,72 @@ impl Transaction {
         });
         match refusal {
             Some(error) => Err(error),
-            None => Ok(CollectedSets { reads, writes, named }),
+            None => Ok(sets),
         }
     }
 
-    /// Checks that a table has this name in the transaction's snapshot, or that an index belongs to a
-    /// table of this name.
-    ///
-    /// # Errors
-    /// [`Misuse::NotExecutable`] if the table is staged; [`Error::Busy`] if a name has changed.
-    async fn check_name_of(&self, id: TableId, table: &str, index: Option<&str>) -> Result<()> {
-        let found = self.table_id_of(table).await?;
-        let named = match (found, index) {
-            (Some(found), Some(index)) => {
-                let index = engine_call(|| self.engine().table(found).secondary(index));
-                index.map(|index| index.entries().id)
+    /// Returns whether the tables and indexes have these names in the transaction's snapshot.
+    async fn are_names_of_snapshot(&self, named: &NamedTables) -> Result<bool> {
+        for (id, (table, index)) in named {
+            let found = self.table_id_of(table).await?;
+            let found = match (found, index) {
+                (Some(found), Some(index)) => {
+                    let index = engine_call(|| self.engine().table(found).secondary(index));
+                    index.map(|index| index.entries().id)
+                }
+                (found, _) => found,
+            };
+            if found != Some(*id) {
+                return Ok(false);
             }
-            (found, _) => found,
-        };
-        if named == Some(id) {
-            return Ok(());
         }
+        Ok(true)
+    }
+
+    /// Returns the names of all tables and indexes in the transaction's snapshot.
+    async fn names_of_snapshot(&self) -> Result<NamedTables> {
+        let (mut names, mut indexes) = (NamedTables::new(), Vec::new());
+        for row in self.catalog_rows(Bound::Unbounded, Bound::Unbounded).await? {
+            match row {
+                CatalogEntry::Table(table) => {
+                    names.insert(TableId(table.id), (table.name, None));
+                }
+                CatalogEntry::Index(index) => indexes.push(index),
+                CatalogEntry::DroppedTable(_) => {}
+            }
+        }
+        for index in indexes {
+            if let Some((table, _)) = names.get(&TableId(index.table_id)) {
+                let name = (table.clone(), Some(index.name));
+                names.insert(TableId(index.id), name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Returns the error for a table or an index that the transaction's snapshot does not list.
+    async fn unlisted(&self, id: TableId, table: &str, index: Option<&str>) -> Result<Error> {
         if index.is_none() && self.is_listed_as_dropped(id.0).await? {
-            return Err(Misuse::NotExecutable(format!("use the staged table {table:?}")).into());
+            return Ok(Misuse::NotExecutable(format!("use the staged table {table:?}")).into());
         }
-        Err(BusyWith::TableChange { table: table.to_owned() }.into())
+        Ok(BusyWith::TableChange { table: table.to_owned() }.into())
+    }
+}
+
+impl CollectedSets {
+    /// Gives all tables and indexes these names.
+    fn rename(&mut self, listed: &NamedTables) {
+        let sets = [
+            (&self.read_spaces, &mut self.reads.spaces),
+            (&self.written_spaces, &mut self.writes.spaces),
+        ];
+        for (numbers, spaces) in sets {
+            for (id, number) in &numbers.0 {
+                if let Some((table, index)) = listed.get(id) {
+                    spaces.rename(*number, table.clone(), index.clone());
+                }
+            }
+        }
     }
 }
 
