@@ -5,8 +5,9 @@
 //! than the metadata with which openraft asked for it. That is safe, because everything applied is
 //! committed; the receiver installs the metadata of the stream.
 //!
-//! The stream contains the cluster's catalog, the certification window, and every cluster table.
-//! It never contains the log, the vote, or another row of `raft.state`.
+//! The stream contains the cluster's catalog, the certification window, and every cluster table. It
+//! also contains records that have expired by the clock of this node and were not deleted yet. It
+//! never contains the log, the vote, or another row of `raft.state`.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -89,7 +90,8 @@ enum ReaderState {
 impl SnapshotReader {
     /// Takes a snapshot of the database.
     pub async fn begin(storage: &Storage) -> Result<Self> {
-        let snapshot = storage.db.snapshot().await?;
+        // The clock of the receiver decides which records it hides.
+        let snapshot = storage.db.snapshot_with_expired().await?;
         let (state, catalog) = (storage.state.clone(), storage.catalog.clone());
         let read = async move |tx: &Transaction| {
             let applied = tx.get(&state, row::APPLIED).await?.map(decode).unwrap_or_default();

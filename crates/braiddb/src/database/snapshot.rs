@@ -75,6 +75,45 @@ impl Database {
         let (transaction, lsn) = self.begin_unlimited().await?;
         Ok(Snapshot { transaction: Arc::new(transaction), lsn })
     }
+
+    /// Takes a snapshot that also shows records which have expired and were not deleted yet, for a
+    /// complete copy of the database. [`Transaction::expires_at_ms`] returns their time, with which
+    /// [`Transaction::put_until`] writes the copies. So the clock of the copy decides when it hides
+    /// them, not that of this database.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::time::{Duration, UNIX_EPOCH};
+    ///
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, Tuning, WallClock};
+    ///
+    /// # pollster::block_on(async {
+    /// let hours = Arc::new(AtomicU64::new(500_000));
+    /// let shown = hours.clone();
+    /// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_hours(shown.load(Ordering::SeqCst)));
+    /// let options = Options::default().workers(1).tuning(Tuning::default().wall_clock(clock));
+    /// let db = Database::in_memory(options)?;
+    /// let day = TableOptions::default().ttl(Duration::from_hours(24));
+    /// let sessions: Table<str, u64> = db.create_table_with("sessions", day).await?;
+    /// db.put(&sessions, "ada", &7).await?;
+    /// hours.fetch_add(25, Ordering::SeqCst);
+    /// assert_eq!(db.snapshot().await?.get(&sessions, "ada").await?, None);
+    /// assert_eq!(db.snapshot_with_expired().await?.get(&sessions, "ada").await?, Some(7));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::snapshot`].
+    pub async fn snapshot_with_expired(&self) -> Result<Snapshot> {
+        let snapshot = self.snapshot().await?;
+        let show_expired = async |tx: &Transaction| {
+            tx.core().take_earliest_time();
+            Ok(())
+        };
+        snapshot.run(show_expired).await?;
+        Ok(snapshot)
+    }
 }
 
 impl Database {

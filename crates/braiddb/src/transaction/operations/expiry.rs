@@ -39,6 +39,11 @@ impl ActiveTransaction {
         }
     }
 
+    /// Takes the earliest time, at which no record has expired, for a read-only transaction.
+    pub(crate) fn take_earliest_time(&self) {
+        self.time_taken().set(1);
+    }
+
     /// Returns the user's part of a stored value, or `None` if the record has expired.
     #[inline(always)]
     pub(super) fn unexpired<'v>(&self, table: &Records, stored: &'v [u8]) -> Option<&'v [u8]> {
