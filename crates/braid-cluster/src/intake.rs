@@ -9,9 +9,9 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::command::{Command, Submission};
+use crate::leadership::{while_leading, write_refusal};
 use crate::message::Refusal;
 use crate::raft::{EncodedCommand, Raft};
-use crate::service::write_refusal;
 use crate::storage::encode;
 
 /// No submission is added to an entry that has this many bytes.
@@ -100,9 +100,10 @@ async fn append_all(raft: Raft, mut queue: mpsc::Receiver<Waiting>, slots: Arc<S
         }
         let raft = raft.clone();
         tokio::spawn(async move {
-            let written = raft.client_write(EncodedCommand(encode(&command).into())).await;
+            let command = EncodedCommand(encode(&command).into());
+            let write = async { raft.client_write(command).await.map(drop).map_err(write_refusal) };
+            let result = while_leading(&raft, write).await;
             drop(slot);
-            let result = written.map(drop).map_err(write_refusal);
             for reply in replies {
                 // A sender that gave up has dropped its receiver.
                 _ = reply.send(result.clone());

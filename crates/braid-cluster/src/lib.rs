@@ -40,6 +40,7 @@ mod grpc;
 mod identity;
 mod intake;
 mod leader;
+mod leadership;
 mod log_store;
 mod memory;
 mod message;
@@ -65,6 +66,8 @@ mod transfer;
 mod transport;
 mod version;
 
+#[cfg(test)]
+mod leadership_tests;
 #[cfg(test)]
 mod machine_tests;
 #[cfg(test)]

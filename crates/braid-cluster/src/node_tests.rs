@@ -31,10 +31,10 @@ use crate::storage::{Storage, decode, encode, row};
 use crate::transport::{CallError, CallFuture, Transport};
 
 /// Deadline of what must happen at last. Tests that pass never wait for it.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A node, and the directory that ends with it.
-struct Node {
+pub struct Node {
     cluster: Cluster,
     _directory: TempDir,
 }
@@ -47,7 +47,7 @@ impl std::ops::Deref for Node {
     }
 }
 
-async fn start(network: &MemoryNetwork, options: ClusterOptions) -> Result<Node> {
+pub async fn start(network: &MemoryNetwork, options: ClusterOptions) -> Result<Node> {
     start_through(network.transport(options.node.to_string()), options).await
 }
 
@@ -60,7 +60,7 @@ async fn start_through(transport: Arc<dyn Transport>, options: ClusterOptions) -
 }
 
 /// Starts a cluster of this many nodes, whose first one leads.
-async fn cluster(network: &MemoryNetwork, nodes: u64, heartbeat: Duration) -> Vec<Node> {
+pub async fn cluster(network: &MemoryNetwork, nodes: u64, heartbeat: Duration) -> Vec<Node> {
     filtered_cluster(network, nodes, heartbeat, |_| true).await
 }
 
@@ -83,7 +83,7 @@ async fn filtered_cluster(
     running
 }
 
-async fn put(cluster: &Cluster, table: &Table<u64, u64>, value: u64) -> Result<u64> {
+pub async fn put(cluster: &Cluster, table: &Table<u64, u64>, value: u64) -> Result<u64> {
     let table = table.clone();
     let outcome =
         cluster.run(async move |tx: &Transaction| tx.put(&table, &1, &value).await).await?;
@@ -91,7 +91,7 @@ async fn put(cluster: &Cluster, table: &Table<u64, u64>, value: u64) -> Result<u
 }
 
 /// Waits until a condition holds.
-async fn until(mut holds: impl FnMut() -> bool) {
+pub async fn until(mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -101,7 +101,7 @@ async fn until(mut holds: impl FnMut() -> bool) {
 }
 
 /// Checks that a call still waits when the database has answered it several times.
-async fn assert_waits<T: std::fmt::Debug>(
+pub async fn assert_waits<T: std::fmt::Debug>(
     mut call: Pin<&mut impl Future<Output = T>>,
     db: &Database,
 ) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
+use openraft::error::{CheckIsLeaderError, RaftError};
 use openraft::{BasicNode, ChangeMembers};
 use tokio::sync::Mutex;
 
@@ -14,6 +14,7 @@ use crate::command::{Action, Submission};
 use crate::error::Error;
 use crate::identity::{ClusterId, FIND_OUT, LocalNode, name_cluster};
 use crate::intake::Intake;
+use crate::leadership::{while_leading, write_refusal};
 use crate::message::{Answer, Header, MemberChange, NodeDescription, Refusal, Request, encode};
 use crate::raft::{NodeId, Raft, Snapshot, Vote};
 use crate::received::{self, IncomingSnapshot};
@@ -260,8 +261,17 @@ impl Service {
             }
             MemberChange::Remove { node } => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
         };
-        self.raft.change_membership(change, false).await.map_err(write_refusal)?;
+        self.change_configuration(change).await?;
         Ok(Answer::Done)
+    }
+
+    async fn change_configuration(
+        &self,
+        change: ChangeMembers<NodeId, BasicNode>,
+    ) -> Result<(), Refusal> {
+        let changed =
+            async { self.raft.change_membership(change, false).await.map_err(write_refusal) };
+        while_leading(&self.raft, changed).await.map(drop)
     }
 
     /// Adds a node without a vote, and waits until it has the log. A voter that cannot be reached
@@ -272,32 +282,22 @@ impl Service {
         address: String,
         timeout: Duration,
     ) -> Result<(), Refusal> {
-        let learner = self.raft.add_learner(node, BasicNode::new(address), false).await;
-        let needed = learner.map_err(write_refusal)?.log_id;
-        let mut metrics = self.raft.metrics();
-        let has_log = metrics.wait_for(|metrics| {
-            let replication = metrics.replication.as_ref();
-            let matching = replication.and_then(|nodes| *nodes.get(&node)?);
-            matching.is_some_and(|log_id| log_id.index >= needed.index)
-        });
-        if let Ok(Ok(_)) = tokio::time::timeout(timeout, has_log).await {
+        let copied = async {
+            let learner = self.raft.add_learner(node, BasicNode::new(address), false).await;
+            let needed = learner.map_err(write_refusal)?.log_id;
+            let mut metrics = self.raft.metrics();
+            let has_log = metrics.wait_for(|metrics| {
+                let replication = metrics.replication.as_ref();
+                let matching = replication.and_then(|nodes| *nodes.get(&node)?);
+                matching.is_some_and(|log_id| log_id.index >= needed.index)
+            });
+            let in_time = tokio::time::timeout(timeout, has_log).await;
+            Ok(matches!(in_time, Ok(Ok(_))))
+        };
+        if while_leading(&self.raft, copied).await? {
             return Ok(());
         }
-        let change = ChangeMembers::RemoveNodes(BTreeSet::from([node]));
-        self.raft.change_membership(change, false).await.map_err(write_refusal)?;
+        self.change_configuration(ChangeMembers::RemoveNodes(BTreeSet::from([node]))).await?;
         Err(Refusal::Failed(format!("node {node} did not copy the contents within {timeout:?}")))
-    }
-}
-
-/// Converts the error of a write through Raft.
-pub(crate) fn write_refusal(
-    error: RaftError<NodeId, ClientWriteError<NodeId, BasicNode>>,
-) -> Refusal {
-    match error {
-        RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Refusal::NotLeader,
-        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
-            Refusal::Failed(error.to_string())
-        }
-        RaftError::Fatal(error) => Refusal::Failed(error.to_string()),
     }
 }
