@@ -23,6 +23,9 @@ use crate::storage::{Applied, RESERVED_PREFIX, Storage, decode, encode, row};
 /// Number of log indices after which a proposal is too old to be certified. All nodes of a cluster
 /// must use the same, so it is a constant of the protocol.
 pub const WINDOW: u64 = 4096;
+/// Bytes of the certification window, about: older entries leave it early. A constant of the protocol
+/// too.
+pub const WINDOW_BYTES: u64 = 64 << 20;
 /// Limits of the database for names of tables and types.
 const MAX_NAME_BYTES: usize = 512;
 const MAX_TYPE_NAME_BYTES: usize = u16::MAX as usize;
@@ -70,7 +73,8 @@ impl Applier {
         }
         let tables = replica.storage.cluster_tables().await?;
         let tables = tables.into_iter().map(|table| (table.name.clone(), table)).collect();
-        let certifier = restore_certifier(&replica.storage, applied.index()).await?;
+        let bytes = replica.window_bytes;
+        let certifier = restore_certifier(&replica.storage, &applied, bytes).await?;
         replica.reset_applied(applied.index());
         replica.local.set_version(applied.version());
         Ok(Self { replica, applied, tables, certifier })
@@ -261,6 +265,8 @@ impl Applier {
         let index = log_id.index;
         self.applied.log_id = Some(log_id);
         self.certifier.advance(index);
+        let window_start = self.certifier.oldest_snapshot();
+        self.applied.set_window_start(window_start);
         let (storage, applied) = (self.replica.storage.clone(), encode(&self.applied));
         let changes = Arc::new(changes);
         let write = async move |tx: &Transaction| {
@@ -280,8 +286,8 @@ impl Applier {
             if !changes.keys.is_empty() {
                 tx.put(&storage.window, &index, &encode(&changes.keys)).await?;
             }
-            // An entry leaves the window with each that enters it.
-            tx.delete_range(&storage.window, ..=index.saturating_sub(WINDOW)).await?;
+            // Also this entry, if it is too large for the window.
+            tx.delete_range(&storage.window, ..=window_start).await?;
             tx.put(&storage.state, row::APPLIED, &applied).await
         };
         self.replica.begin_applying(index);
@@ -327,14 +333,19 @@ fn check_name(name: &str) -> std::result::Result<(), String> {
 }
 
 /// Rebuilds the certifier from the stored window.
-async fn restore_certifier(storage: &Storage, applied: u64) -> Result<OrderedCertifier> {
-    let mut certifier = OrderedCertifier::starting_at(WINDOW, applied.saturating_sub(WINDOW));
+async fn restore_certifier(
+    storage: &Storage,
+    applied: &Applied,
+    max_bytes: u64,
+) -> Result<OrderedCertifier> {
+    let certifier = OrderedCertifier::starting_at(WINDOW, applied.window_start());
+    let mut certifier = certifier.with_max_bytes(max_bytes);
     for (index, sets) in storage.db.scan(&storage.window, ..).await? {
         for keys in decode::<Vec<Bytes>>(&sets) {
             let keys = KeySet::decode(&keys).expect("the window holds key sets of this version");
             certifier.record(index, keys);
         }
     }
-    certifier.advance(applied);
+    certifier.advance(applied.index());
     Ok(certifier)
 }

@@ -67,6 +67,8 @@ mod transport;
 mod version;
 
 #[cfg(test)]
+mod agreement_tests;
+#[cfg(test)]
 mod leadership_tests;
 #[cfg(test)]
 mod machine_tests;

@@ -5,11 +5,12 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use braiddb::{Database, Options, Table, TableOptions, Transaction, Value};
+use braiddb::{Database, Options, Table, TableOptions, Transaction, Tuning, Value, WallClock};
 use openraft::storage::RaftStateMachine;
 use openraft::{CommittedLeaderId, EntryPayload, LogId};
 use tempfile::TempDir;
 
+use crate::applier::WINDOW_BYTES;
 use crate::command::{
     Action, CatalogChange, ClusterTable, Command, Decision, ExecutedTransaction, Submission,
     SubmissionId,
@@ -23,19 +24,35 @@ use crate::snapshot::SnapshotData;
 use crate::state_machine::StateMachine;
 use crate::storage::{Storage, encode, row};
 
-struct Node {
+/// How the nodes of a test differ from others.
+#[derive(Clone)]
+pub struct Setup {
+    pub understood: RangeInclusive<u32>,
+    pub window_bytes: u64,
+    pub clock: WallClock,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let (understood, clock) = (OLDEST_VERSION..=NEWEST_VERSION, WallClock::default());
+        Self { understood, window_bytes: WINDOW_BYTES, clock }
+    }
+}
+
+pub struct Node {
     directory: TempDir,
-    replica: Arc<Replica>,
-    machine: StateMachine,
+    setup: Setup,
+    pub replica: Arc<Replica>,
+    pub machine: StateMachine,
 }
 
 impl Node {
-    async fn new() -> Self {
-        Self::open(tempfile::tempdir().unwrap()).await
+    pub async fn new() -> Self {
+        Self::with(Setup::default()).await
     }
 
-    async fn open(directory: TempDir) -> Self {
-        Self::with_versions(directory, OLDEST_VERSION..=NEWEST_VERSION).await.unwrap()
+    pub async fn with(setup: Setup) -> Self {
+        Self::open(tempfile::tempdir().unwrap(), setup).await.unwrap()
     }
 
     /// Opens a node that understands these versions.
@@ -43,14 +60,19 @@ impl Node {
         directory: TempDir,
         understood: RangeInclusive<u32>,
     ) -> Result<Self, Error> {
-        let options = Options::default().workers(1).socket(false);
+        Self::open(directory, Setup { understood, ..Setup::default() }).await
+    }
+
+    async fn open(directory: TempDir, setup: Setup) -> Result<Self, Error> {
+        let tuning = Tuning::default().wall_clock(setup.clock.clone());
+        let options = Options::default().workers(1).socket(false).tuning(tuning);
         let db = Database::open(directory.path(), options).unwrap();
         let storage = Arc::new(Storage::open(&db).await.unwrap());
         let identity = Identity { cluster: "test".to_owned(), node: 1, id: None };
-        let local = Arc::new(LocalNode::new(identity, understood));
-        let replica = Replica::new(storage, local);
+        let local = Arc::new(LocalNode::new(identity, setup.understood.clone()));
+        let replica = Replica::with_window(storage, local, setup.window_bytes);
         let machine = StateMachine::open(replica.clone()).await?;
-        Ok(Self { directory, replica, machine })
+        Ok(Self { directory, setup, replica, machine })
     }
 
     /// Returns the reason for which the node does not start again.
@@ -63,19 +85,20 @@ impl Node {
         }
     }
 
-    async fn restart(self) -> Self {
-        Self::open(self.close()).await
+    pub async fn restart(self) -> Self {
+        let setup = self.setup.clone();
+        Self::open(self.close(), setup).await.unwrap()
     }
 
     fn close(self) -> TempDir {
-        let Self { directory, replica, machine } = self;
+        let Self { directory, replica, machine, .. } = self;
         replica.storage.db.close().unwrap();
         drop((replica, machine));
         directory
     }
 
     /// Applies an entry, and returns its decisions.
-    async fn apply(&mut self, index: u64, submissions: &[Submission]) -> Vec<Decision> {
+    pub async fn apply(&mut self, index: u64, submissions: &[Submission]) -> Vec<Decision> {
         let waits: Vec<_> =
             submissions.iter().map(|one| self.replica.expect_decision(one.id)).collect();
         let submissions = submissions.iter().map(|one| encode(one).into()).collect();
@@ -92,7 +115,7 @@ impl Node {
         decisions
     }
 
-    async fn rows(&self, table: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub async fn rows(&self, table: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
         let name = table.to_owned();
         let read = async move |tx: &Transaction| {
             let (table, _) = tx.open_encoded_table(&name).await?;
@@ -106,13 +129,13 @@ impl Node {
     }
 
     /// Returns the names of the cluster's tables in the database.
-    async fn tables(&self) -> Vec<String> {
+    pub async fn tables(&self) -> Vec<String> {
         let tables = self.replica.storage.db.tables().await.unwrap();
         let names = tables.into_iter().map(|table| table.name);
         names.filter(|name| !name.starts_with("raft.")).collect()
     }
 
-    async fn assert_equals(&self, other: &Node) {
+    pub async fn assert_equals(&self, other: &Node) {
         for table in ["a", "raft.window", "raft.catalog"] {
             assert_eq!(self.rows(table).await, other.rows(table).await, "{table}");
         }
@@ -142,30 +165,45 @@ impl Node {
     }
 }
 
-fn submission(number: u64, action: Action) -> Submission {
+pub fn submission(number: u64, action: Action) -> Submission {
     Submission { id: SubmissionId { node: 1, run: 1, number }, action }
 }
 
-fn description() -> ClusterTable {
+pub fn description() -> ClusterTable {
     let (key_type, value_type) = ("u64".to_owned(), "u64".to_owned());
     ClusterTable::new("a", key_type, value_type, TableOptions::default())
 }
 
-fn create(name: &str, key_type: &str) -> Action {
+pub fn create(name: &str, key_type: &str) -> Action {
     let (name, key_type) = (name.to_owned(), key_type.to_owned());
     let table = ClusterTable { name, key_type, ..description() };
     // In these tests, nothing changes the catalog at the same time.
     Action::Catalog { base: u64::MAX, change: CatalogChange::Create(table) }
 }
 
-fn table() -> Action {
+pub fn table() -> Action {
     create("a", "u64")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_and_snapshots_change_no_decision() {
+    let conflicts = |node: &Node| node.replica.counters.applied().conflicts;
+    let node = assert_same_decisions(Setup::default()).await;
+    // Room for one transaction.
+    let window_bytes = 400;
+    let limited = assert_same_decisions(Setup { window_bytes, ..Setup::default() }).await;
+    let window = limited.rows("raft.window").await;
+    let bytes: usize = window.iter().map(|(_, sets)| sets.len()).sum();
+    assert!((1..=window_bytes).contains(&(bytes as u64)), "{bytes} bytes of {window_bytes}");
+    let counts = [&node, &limited].map(conflicts);
+    assert!(counts[1] > counts[0], "{counts:?}");
+}
+
+/// Lets nodes apply random transactions. Returns one that has never stopped.
+async fn assert_same_decisions(setup: Setup) -> Node {
     let mut random = fastrand::Rng::with_seed(1);
-    let (mut steady, mut restarted) = (Node::new().await, Node::new().await);
+    let mut steady = Node::with(setup.clone()).await;
+    let mut restarted = Node::with(setup.clone()).await;
     let mut copied = None;
     let (mut number, mut waiting, mut counts) = (1, Vec::new(), [0, 0]);
     let create = [submission(0, table())];
@@ -187,7 +225,7 @@ async fn restarts_and_snapshots_change_no_decision() {
             assert_eq!(Node::apply(copied, index, &entry).await, decisions, "{index}");
         }
         if index == 40 {
-            let mut node = Node::new().await;
+            let mut node = Node::with(setup.clone()).await;
             copy(&steady, &mut node).await;
             copied = Some(node);
         }
@@ -198,6 +236,7 @@ async fn restarts_and_snapshots_change_no_decision() {
     assert!(counts[0] > 10 && counts[1] > 10, "{counts:?}");
     steady.assert_equals(&restarted).await;
     steady.assert_equals(&copied.unwrap()).await;
+    steady
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -305,12 +344,12 @@ async fn an_interrupted_installation_is_resumed() {
     assert_eq!(kept, Some(vote), "a snapshot brings no vote");
 }
 
-fn change(base: u64, change: CatalogChange) -> Action {
+pub fn change(base: u64, change: CatalogChange) -> Action {
     Action::Catalog { base, change }
 }
 
 /// Lets the cluster use version 2.
-fn version_2() -> Submission {
+pub fn version_2() -> Submission {
     submission(u64::MAX, Action::SetVersion(2))
 }
 
@@ -318,7 +357,7 @@ fn drop_a(base: u64) -> Action {
     change(base, CatalogChange::Drop("a".to_owned()))
 }
 
-fn rename_a(base: u64) -> Action {
+pub fn rename_a(base: u64) -> Action {
     let (from, to) = ("a".to_owned(), "b".to_owned());
     change(base, CatalogChange::Rename { from, to })
 }
@@ -442,7 +481,7 @@ async fn a_program_checks_the_version_before_it_reads_the_contents() {
 }
 
 /// Lets `to` install a snapshot of `from`.
-async fn copy(from: &Node, to: &mut Node) {
+pub async fn copy(from: &Node, to: &mut Node) {
     let snapshot = SnapshotData::Live(from.replica.storage.clone());
     to.machine.install_snapshot(&Default::default(), Box::new(snapshot)).await.unwrap();
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{RwLock, oneshot, watch};
 
+use crate::applier::WINDOW_BYTES;
 use crate::command::{Decision, SubmissionId};
 use crate::counters::Counters;
 use crate::identity::LocalNode;
@@ -26,6 +27,8 @@ pub struct Replica {
     pub local: Arc<LocalNode>,
     pub receiving: ReceiveSlot,
     pub counters: Arc<Counters>,
+    /// Limit of the certification window, which tests lower on all nodes.
+    pub window_bytes: u64,
     /// Held for writing while a snapshot replaces the contents.
     pub contents: RwLock<()>,
     /// Index of the last applied entry.
@@ -54,7 +57,17 @@ struct Waiting {
 
 impl Replica {
     pub fn new(storage: Arc<Storage>, local: Arc<LocalNode>) -> Arc<Self> {
+        Self::with_window(storage, local, WINDOW_BYTES)
+    }
+
+    /// Creates the state of a node with another limit of the certification window.
+    pub fn with_window(
+        storage: Arc<Storage>,
+        local: Arc<LocalNode>,
+        window_bytes: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            window_bytes,
             storage,
             local,
             receiving: ReceiveSlot::default(),

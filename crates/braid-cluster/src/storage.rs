@@ -54,6 +54,8 @@ pub struct Applied {
     version: u32,
     /// Number of tables that the cluster has created.
     created_tables: u64,
+    /// Index of the last entry that has left the certification window.
+    window_start: u64,
 }
 
 impl Applied {
@@ -71,6 +73,16 @@ impl Applied {
     pub fn count_table(&mut self) -> u64 {
         self.created_tables += 1;
         self.created_tables
+    }
+
+    /// Returns the index of the last entry that has left the certification window.
+    pub fn window_start(&self) -> u64 {
+        self.window_start
+    }
+
+    /// Sets the index of the last entry that has left the certification window.
+    pub fn set_window_start(&mut self, index: u64) {
+        self.window_start = index;
     }
 
     /// Raises the version.
