@@ -1,15 +1,21 @@
-//! The state machine decides alike on all nodes, whichever clock or index a node has.
+//! The state machine decides alike on all nodes: whichever program, clock or index a node has, and
+//! whichever leader asked for a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use braiddb::{Index, IndexKeys, IndexOptions, Table, TableOptions, Transaction, WallClock};
+use bytes::Bytes;
+use openraft::storage::RaftStateMachine;
+use openraft::{CommittedLeaderId, EntryPayload, LogId};
 
-use crate::command::{Action, CatalogChange, ClusterTable, Decision, ExecutedTransaction};
+use crate::command::{Action, CatalogChange, ClusterTable, Command, Decision, ExecutedTransaction};
 use crate::machine_tests::{
     Node, Setup, change, copy, create, rename_a, submission, table, version_2,
 };
+use crate::raft::{EncodedCommand, Entry};
+use crate::storage::encode;
 
 /// Executes a transaction on a node that has applied the entries up to `base`.
 async fn execute<F>(node: &Node, base: u64, body: F) -> Action
@@ -20,6 +26,46 @@ where
     let (reads, writes) = (proposal.reads.as_bytes(), proposal.writes.as_bytes());
     let (reads, writes) = (reads.to_vec().into(), writes.to_vec().into());
     Action::Transaction(ExecutedTransaction { base, reads, writes })
+}
+
+fn entry(index: u64, payload: EntryPayload<crate::raft::TypeConfig>) -> Entry {
+    Entry { log_id: LogId::new(CommittedLeaderId::new(1, 1), index), payload }
+}
+
+fn command(submissions: Vec<Bytes>) -> Bytes {
+    encode(&Command { submissions }).into()
+}
+
+/// Another program may understand such an entry, and apply it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_stops_at_an_entry_that_it_cannot_decode() {
+    let mut node = Node::new().await;
+    node.apply(1, &[submission(0, table())]).await;
+    let a: Table<u64, u64> = node.replica.storage.db.open_table("a").await.unwrap();
+    let put = execute(&node, 1, async move |tx: &Transaction| tx.put(&a, &1, &1).await).await;
+    let Action::Transaction(put) = put else { unreachable!("a transaction") };
+    // The version of the set of keys.
+    let mut reads = put.reads.to_vec();
+    reads[1] += 1;
+    let newer = Action::Transaction(ExecutedTransaction { reads: reads.into(), ..put.clone() });
+    let newer = encode(&submission(2, newer)).into();
+    let valid: Bytes = encode(&submission(1, Action::Transaction(put))).into();
+    let unknown = Bytes::from_static(&[0xff; 20]);
+    for undecodable in [
+        unknown.clone(),
+        command(vec![valid.clone(), unknown]),
+        command(vec![valid.clone(), newer]),
+    ] {
+        let payload = EntryPayload::Normal(EncodedCommand(undecodable));
+        let failed = node.machine.apply([entry(2, payload)]).await.unwrap_err().to_string();
+        assert!(failed.contains("entry 2") && failed.contains("program"), "{failed}");
+        assert_eq!(node.replica.storage.applied().await.unwrap().index(), 1);
+        // As after an upgrade of the program.
+        node = node.restart().await;
+    }
+    let payload = EntryPayload::Normal(EncodedCommand(command(vec![valid])));
+    node.machine.apply([entry(2, payload)]).await.unwrap();
+    assert_eq!(node.rows("a").await.len(), 1);
 }
 
 /// It found no entry of the index, so it read nothing of the table itself.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use braiddb::proposals::{KeySet, KeySpace, OrderedCertifier, RowWrites};
 use braiddb::{Result, Transaction};
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 
 use crate::catalog;
 use crate::command::{
@@ -18,7 +19,7 @@ use crate::error::{self, Error};
 use crate::raft::{EncodedCommand, LogId, Membership};
 use crate::received::create_table;
 use crate::replica::Replica;
-use crate::storage::{Applied, RESERVED_PREFIX, Storage, decode, encode, row};
+use crate::storage::{Applied, RESERVED_PREFIX, Storage, encode, row};
 
 /// Number of log indices after which a proposal is too old to be certified. All nodes of a cluster
 /// must use the same, so it is a constant of the protocol.
@@ -98,21 +99,21 @@ impl Applier {
     ///
     /// # Errors
     /// [`Error::Version`] if the node does not understand the version that the cluster uses from
-    /// this entry on.
+    /// this entry on; [`Error::Undecodable`] if the node does not understand a part of the entry. Other
+    /// programs may understand it, so it is never skipped.
     pub async fn apply_command(
         &mut self,
         log_id: LogId,
         command: &EncodedCommand,
     ) -> error::Result<()> {
-        // The leader appends only commands that decode; another one has no effect on any node.
-        let command: Command = postcard::from_bytes(&command.0).unwrap_or_default();
-        let (mut changes, mut decisions) = (EntryChanges::default(), Vec::new());
         let index = log_id.index;
+        let command: Command = decode_part(index, &command.0)?;
+        let (mut changes, mut decisions) = (EntryChanges::default(), Vec::new());
         let is_alone = command.submissions.len() == 1;
         for submission in command.submissions {
-            let Ok(Submission { id, action }) = postcard::from_bytes(&submission) else { continue };
+            let Submission { id, action } = decode_part(index, &submission)?;
             let decision = match action {
-                Action::Transaction(executed) => self.certify(index, &executed, &mut changes),
+                Action::Transaction(executed) => self.certify(index, &executed, &mut changes)?,
                 Action::SetVersion(version) => {
                     check_version(&self.replica, version)?;
                     self.applied.raise_version(version);
@@ -138,30 +139,26 @@ impl Applier {
         index: u64,
         executed: &ExecutedTransaction,
         changes: &mut EntryChanges,
-    ) -> Decision {
-        let (reads, writes) =
-            (KeySet::decode(&executed.reads), RowWrites::decode(&executed.writes));
-        let (Ok(reads), Ok(writes)) = (reads, writes) else {
-            return Decision::Refused("the transaction cannot be decoded".to_owned());
-        };
+    ) -> error::Result<Decision> {
+        let (reads, writes) = executed.decode().map_err(|damage| undecodable(index, damage))?;
         // First: a transaction that used a table before it was dropped or renamed runs again.
         let keys = writes.keys();
         if self.certifier.certify(&reads, &keys, executed.base).is_err() {
-            return Decision::Conflict;
+            return Ok(Decision::Conflict);
         }
         for row in writes.rows() {
             let Some(table) = self.tables.get(row.table) else {
-                return no_table(row.table);
+                return Ok(no_table(row.table));
             };
             if row.value.is_some() && row.expires_at_ms.is_some() != table.ttl_ms.is_some() {
                 let reason = format!("the table {:?} has another lifetime of records", row.table);
-                return Decision::Refused(reason);
+                return Ok(Decision::Refused(reason));
             }
         }
         changes.writes.push(writes);
         changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));
         self.certifier.record(index, keys);
-        Decision::Committed
+        Ok(Decision::Committed)
     }
 
     /// Decides about a change of the catalog from the log alone, and makes it. A change that is not
@@ -314,6 +311,15 @@ fn check_version(replica: &Replica, version: u32) -> error::Result<()> {
     )))
 }
 
+/// Decodes a part of an entry.
+fn decode_part<T: DeserializeOwned>(index: u64, bytes: &[u8]) -> error::Result<T> {
+    postcard::from_bytes(bytes).map_err(|error| undecodable(index, error))
+}
+
+fn undecodable(index: u64, reason: impl std::fmt::Display) -> Error {
+    Error::Undecodable { index, reason: reason.to_string() }
+}
+
 fn no_table(name: &str) -> Decision {
     Decision::Refused(format!("the cluster has no table {name:?}"))
 }
@@ -333,16 +339,19 @@ fn check_name(name: &str) -> std::result::Result<(), String> {
 }
 
 /// Rebuilds the certifier from the stored window.
+///
+/// # Errors
+/// [`Error::Undecodable`] if another program wrote the window.
 async fn restore_certifier(
     storage: &Storage,
     applied: &Applied,
     max_bytes: u64,
-) -> Result<OrderedCertifier> {
+) -> error::Result<OrderedCertifier> {
     let certifier = OrderedCertifier::starting_at(WINDOW, applied.window_start());
     let mut certifier = certifier.with_max_bytes(max_bytes);
     for (index, sets) in storage.db.scan(&storage.window, ..).await? {
-        for keys in decode::<Vec<Bytes>>(&sets) {
-            let keys = KeySet::decode(&keys).expect("the window holds key sets of this version");
+        for keys in decode_part::<Vec<Bytes>>(index, &sets)? {
+            let keys = KeySet::decode(&keys).map_err(|damage| undecodable(index, damage))?;
             certifier.record(index, keys);
         }
     }

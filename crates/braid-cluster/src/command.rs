@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use braiddb::TableOptions;
+use braiddb::proposals::{DamagedSet, KeySet, RowWrites};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +95,16 @@ pub struct ExecutedTransaction {
     pub reads: Bytes,
     /// Encoded `RowWrites`.
     pub writes: Bytes,
+}
+
+impl ExecutedTransaction {
+    /// Decodes what the transaction read, and what it wrote.
+    ///
+    /// # Errors
+    /// [`DamagedSet`] if the program does not understand one of them.
+    pub fn decode(&self) -> Result<(KeySet, RowWrites), DamagedSet> {
+        Ok((KeySet::decode(&self.reads)?, RowWrites::decode(&self.writes)?))
+    }
 }
 
 /// A table of the cluster, as listed in its catalog.

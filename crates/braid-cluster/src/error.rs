@@ -93,6 +93,22 @@ pub enum Error {
     /// Written: nothing. Remedy: upgrade the node.
     #[error("a version of the protocol is not understood: {0}")]
     Version(String),
+    /// The node has an entry of the log, or of the certification window, that its program cannot
+    /// decode. It applies nothing from there on, because it would differ from the other nodes.
+    ///
+    /// Written: nothing. Remedy: start the node with the program of the other nodes. If it runs that
+    /// already, its database is damaged: remove the node, and add it with an empty database and a new
+    /// number.
+    #[error(
+        "entry {index} of the log cannot be decoded: {reason}; start the node with the program of \
+         the other nodes, or, if it runs that, add it again with an empty database and a new number"
+    )]
+    Undecodable {
+        /// Index of the entry.
+        index: u64,
+        /// Reason, for people.
+        reason: String,
+    },
     /// The node stopped, because it was shut down or its database failed.
     ///
     /// Written: nothing. Remedy: start the node again, or call another one.

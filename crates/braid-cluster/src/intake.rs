@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::command::{Command, Submission};
+use crate::command::{Action, Command, Submission};
 use crate::leadership::{while_leading, write_refusal};
 use crate::message::Refusal;
 use crate::raft::{EncodedCommand, Raft};
@@ -55,8 +55,7 @@ impl Intake {
     pub async fn append(&self, submissions: Vec<Bytes>) -> Result<(), Refusal> {
         let mut parts: Vec<(Vec<Bytes>, bool)> = Vec::new();
         for bytes in submissions {
-            let submission: Submission = postcard::from_bytes(&bytes)
-                .map_err(|_| Refusal::Stranger("a submission cannot be decoded".to_owned()))?;
+            let submission = decode(&bytes)?;
             match (parts.last_mut(), submission.action.is_alone()) {
                 (Some((part, false)), false) => part.push(bytes),
                 (_, is_alone) => parts.push((vec![bytes], is_alone)),
@@ -74,6 +73,19 @@ impl Intake {
         }
         Ok(())
     }
+}
+
+/// Decodes all parts of a submission: a node stops at an entry that it cannot decode.
+fn decode(bytes: &[u8]) -> Result<Submission, Refusal> {
+    let undecodable = |reason: &dyn std::fmt::Display| {
+        Refusal::Stranger(format!("a submission cannot be decoded: {reason}"))
+    };
+    let submission: Submission =
+        postcard::from_bytes(bytes).map_err(|error| undecodable(&error))?;
+    if let Action::Transaction(executed) = &submission.action {
+        executed.decode().map_err(|damage| undecodable(&damage))?;
+    }
+    Ok(submission)
 }
 
 async fn append_all(raft: Raft, mut queue: mpsc::Receiver<Waiting>, slots: Arc<Semaphore>) {

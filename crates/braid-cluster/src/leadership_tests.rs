@@ -1,15 +1,19 @@
-//! Running nodes, with looks inside: leaders that lose their role.
+//! Running nodes, with looks inside: leaders that lose their role, and entries that no leader appends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use braiddb::Table;
+use bytes::Bytes;
 
+use crate::command::{Action, ExecutedTransaction, Submission};
 use crate::error::Error;
 use crate::memory::MemoryNetwork;
-use crate::node_tests::{Node, put, start, until};
+use crate::message::{Refusal, Request};
+use crate::node_tests::{Node, cluster, put, start, until};
 use crate::options::ClusterOptions;
 use crate::status::Role;
+use crate::storage::encode;
 
 fn leads(node: &Node) -> bool {
     node.status().role == Role::Leader
@@ -51,4 +55,26 @@ async fn a_leader_that_received_a_snapshot_in_between_writes_again() {
     }
     let written = put(&nodes[0].with_timeout(Duration::from_secs(10)), &table, 5).await;
     assert!(written.is_ok(), "{written:?}");
+}
+
+/// It would stop all nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_appends_nothing_that_it_cannot_decode() {
+    let nodes = cluster(&MemoryNetwork::default(), 1, Duration::from_millis(100)).await;
+    let (node, service) = (&nodes[0], &nodes[0].inner.leader.service);
+    let table: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    let last = node.status().last_log_index;
+    let damaged = Bytes::from_static(b"K");
+    let action = Action::Transaction(ExecutedTransaction {
+        base: last,
+        reads: damaged.clone(),
+        writes: damaged,
+    });
+    let submission = encode(&Submission { id: node.new_id(), action });
+    for undecodable in [Bytes::from_static(&[0xff; 20]), submission.into()] {
+        let refused = service.execute(Request::Submit(vec![undecodable])).await;
+        assert!(matches!(refused, Err(Refusal::Stranger(_))), "{refused:?}");
+    }
+    assert_eq!(node.status().last_log_index, last);
+    put(node, &table, 1).await.unwrap();
 }
