@@ -1,6 +1,7 @@
 //! The state machine decides alike on all nodes: whichever program, clock or index a node has, and
 //! whichever leader asked for a change.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,11 +9,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use braiddb::{Index, IndexKeys, IndexOptions, Table, TableOptions, Transaction, WallClock};
 use bytes::Bytes;
 use openraft::storage::RaftStateMachine;
-use openraft::{CommittedLeaderId, EntryPayload, LogId};
+use openraft::{BasicNode, CommittedLeaderId, EntryPayload, LogId, Membership};
 
 use crate::command::{Action, CatalogChange, ClusterTable, Command, Decision, ExecutedTransaction};
 use crate::machine_tests::{
-    Node, Setup, change, copy, create, rename_a, submission, table, version_2,
+    Node, Setup, change, copy, create, raise_to_2, rename_a, submission, table, version_2,
 };
 use crate::raft::{EncodedCommand, Entry};
 use crate::storage::encode;
@@ -66,6 +67,25 @@ async fn a_node_stops_at_an_entry_that_it_cannot_decode() {
     let payload = EntryPayload::Normal(EncodedCommand(command(vec![valid])));
     node.machine.apply([entry(2, payload)]).await.unwrap();
     assert_eq!(node.rows("a").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_is_raised_only_for_the_members_that_were_asked() {
+    let mut node = Node::new().await;
+    for index in 1..=2 {
+        let members = BTreeSet::from_iter(1..=index);
+        let nodes = members.iter().map(|node| (*node, BasicNode::new(node.to_string())));
+        let nodes: BTreeMap<u64, BasicNode> = nodes.collect();
+        let members = Membership::new(vec![members], nodes);
+        node.machine.apply([entry(index, EntryPayload::Membership(members))]).await.unwrap();
+    }
+    let members = |index| Some(LogId::new(CommittedLeaderId::new(1, 1), index));
+    assert_eq!(node.apply(3, &[version_2()]).await, [Decision::Conflict]);
+    assert_eq!(node.apply(4, &[raise_to_2(members(1))]).await, [Decision::Conflict]);
+    assert_eq!(node.replica.version(), 1);
+    let mut node = node.restart().await;
+    assert_eq!(node.apply(5, &[raise_to_2(members(2))]).await, [Decision::Committed]);
+    assert_eq!(node.replica.version(), 2);
 }
 
 /// It found no entry of the index, so it read nothing of the table itself.

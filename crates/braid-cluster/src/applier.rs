@@ -114,7 +114,12 @@ impl Applier {
             let Submission { id, action } = decode_part(index, &submission)?;
             let decision = match action {
                 Action::Transaction(executed) => self.certify(index, &executed, &mut changes)?,
-                Action::SetVersion(version) => {
+                Action::SetVersion { members, .. }
+                    if members != *self.applied.membership.log_id() =>
+                {
+                    Decision::Conflict
+                }
+                Action::SetVersion { version, .. } => {
                     check_version(&self.replica, version)?;
                     self.applied.raise_version(version);
                     Decision::Committed

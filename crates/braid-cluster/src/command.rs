@@ -7,7 +7,7 @@ use braiddb::proposals::{DamagedSet, KeySet, RowWrites};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::raft::NodeId;
+use crate::raft::{LogId, NodeId};
 
 /// Identity of a submission. A node never uses one twice, also not after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,8 +49,14 @@ pub enum Action {
         base: u64,
         change: CatalogChange,
     },
-    /// From here on, the cluster uses this version, if it used an older one.
-    SetVersion(u32),
+    /// From here on, the cluster uses this version, if it used an older one. The leader has asked all
+    /// members whether they understand it. Conflicts if the members have changed since then, also by
+    /// another leader.
+    SetVersion {
+        version: u32,
+        /// Log id of the configuration with the members that were asked.
+        members: Option<LogId>,
+    },
 }
 
 /// A change of a table in the cluster's catalog.
@@ -80,7 +86,7 @@ impl Action {
     /// in several local transactions, and again if it stops before the last one.
     pub fn is_alone(&self) -> bool {
         match self {
-            Self::Transaction(_) | Self::SetVersion(_) => false,
+            Self::Transaction(_) | Self::SetVersion { .. } => false,
             Self::Catalog { change, .. } => !matches!(change, CatalogChange::Create(_)),
         }
     }

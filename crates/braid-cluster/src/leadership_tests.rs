@@ -1,16 +1,19 @@
-//! Running nodes, with looks inside: leaders that lose their role, and entries that no leader appends.
+//! Running nodes, with looks inside: leaders that lose their role, versions that are raised and nodes
+//! that are added by several leaders, and entries that no leader appends.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use braiddb::Table;
 use bytes::Bytes;
+use openraft::BasicNode;
 
 use crate::command::{Action, ExecutedTransaction, Submission};
 use crate::error::Error;
 use crate::memory::MemoryNetwork;
 use crate::message::{Refusal, Request};
-use crate::node_tests::{Node, cluster, put, start, until};
+use crate::node_tests::{LIMIT, Node, assert_waits, cluster, put, start, until};
 use crate::options::ClusterOptions;
 use crate::status::Role;
 use crate::storage::encode;
@@ -55,6 +58,46 @@ async fn a_leader_that_received_a_snapshot_in_between_writes_again() {
     }
     let written = put(&nodes[0].with_timeout(Duration::from_secs(10)), &table, 5).await;
     assert!(written.is_ok(), "{written:?}");
+}
+
+/// The new member was added by another leader, which knew only the version in force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_is_not_raised_for_a_member_that_was_not_asked() {
+    let network = MemoryNetwork::default();
+    let nodes = cluster(&network, 1, Duration::from_millis(100)).await;
+    let old = ClusterOptions::new("test", 2).newest_version(1);
+    let old = start(&network, old).await.unwrap();
+    let (node, leader) = (&nodes[0], &nodes[0].inner.leader);
+    let _: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    let paused = leader.service.intake.pause().await;
+    let mut raising = pin!(leader.raise_version(node.new_id(), 2, LIMIT));
+    // All members have been asked, and the entry waits.
+    assert_waits(raising.as_mut(), node.database()).await;
+    leader.raft.add_learner(2, BasicNode::new("2"), false).await.unwrap();
+    drop(paused);
+    let refused = raising.await;
+    let names = |reason: &String| reason.contains("node 2");
+    assert!(matches!(&refused, Err(Refusal::Version(reason)) if names(reason)), "{refused:?}");
+    assert_eq!(node.status().version, 1);
+    until(|| old.status().applied_index == node.status().applied_index).await;
+    assert_eq!(old.status().failure, None);
+}
+
+/// The leader asked the node before another one raised the version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_not_added_after_a_version_that_it_does_not_understand() {
+    let network = MemoryNetwork::default();
+    let nodes = cluster(&network, 1, Duration::from_millis(100)).await;
+    let old = start(&network, ClusterOptions::new("test", 2).newest_version(1)).await.unwrap();
+    let (node, leader) = (&nodes[0], &nodes[0].inner.leader);
+    let understood = leader.check_new_node(2, "2").await.unwrap();
+    let _: Table<u64, u64> = node.open_or_create_table("a").await.unwrap();
+    node.drop_table("a").await.unwrap();
+    let added = leader.service.add_learner(2, "2".to_owned(), understood, LIMIT).await;
+    let added = added.map_err(|refusal| matches!(refusal, Refusal::Version(_)));
+    assert_eq!(added, Err(true));
+    assert!(node.status().learners.is_empty());
+    assert_eq!(old.status().applied_index, 0);
 }
 
 /// It would stop all nodes.

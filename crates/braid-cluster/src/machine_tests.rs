@@ -348,9 +348,14 @@ pub fn change(base: u64, change: CatalogChange) -> Action {
     Action::Catalog { base, change }
 }
 
-/// Lets the cluster use version 2.
+/// Lets the cluster use version 2, if these are its members.
+pub fn raise_to_2(members: Option<LogId<u64>>) -> Submission {
+    submission(u64::MAX, Action::SetVersion { version: 2, members })
+}
+
+/// Lets a cluster without a configuration use version 2.
 pub fn version_2() -> Submission {
-    submission(u64::MAX, Action::SetVersion(2))
+    raise_to_2(None)
 }
 
 fn drop_a(base: u64) -> Action {

@@ -16,7 +16,6 @@ use tokio::sync::Notify;
 use crate::catalog;
 use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::command::{Action, Submission};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::memory::MemoryNetwork;
@@ -454,8 +453,7 @@ async fn a_version_is_not_raised_after_the_deadline() {
     let nodes = cluster(&MemoryNetwork::default(), 1, Duration::from_millis(100)).await;
     let (node, leader) = (&nodes[0], &nodes[0].inner.leader);
     let adding = leader.service.changing_members.lock().await;
-    let submission = Submission { id: node.new_id(), action: Action::SetVersion(2) };
-    let late = leader.raise_version(submission, Duration::from_millis(1));
+    let late = leader.raise_version(node.new_id(), 2, Duration::from_millis(1));
     let late = tokio::time::timeout(LIMIT, late).await.expect("the call ends");
     assert!(matches!(late, Err(Refusal::Failed(_))), "{late:?}");
     drop(adding);

@@ -1,6 +1,7 @@
 //! Requests that arrive from other nodes.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use openraft::{BasicNode, ChangeMembers};
 use tokio::sync::Mutex;
 
 use crate::cluster::{Cluster, Inner};
-use crate::command::{Action, Submission};
 use crate::error::Error;
 use crate::identity::{ClusterId, FIND_OUT, LocalNode, name_cluster};
 use crate::intake::Intake;
@@ -20,6 +20,7 @@ use crate::raft::{NodeId, Raft, Snapshot, Vote};
 use crate::received::{self, IncomingSnapshot};
 use crate::replica::Replica;
 use crate::snapshot::{Chunk, SnapshotData, snapshot_meta};
+use crate::version::check_understood;
 
 /// Least index of reads in the term in which the node started.
 ///
@@ -184,8 +185,7 @@ impl Service {
                 })
             }
             Request::RaiseVersion { id, version, timeout } => {
-                let submission = Submission { id, action: Action::SetVersion(version) };
-                self.cluster()?.inner.leader.raise_version(submission, timeout).await
+                self.cluster()?.inner.leader.raise_version(id, version, timeout).await
             }
             Request::Members(change) => self.change_members(change).await,
             Request::Transfer { node, timeout } => {
@@ -255,8 +255,9 @@ impl Service {
         let change = match change {
             MemberChange::Add { node, address, timeout } => {
                 let _raising = self.changing_members.lock().await;
-                self.cluster()?.inner.leader.check_new_node(node, &address).await?;
-                self.add_learner(node, address, timeout).await?;
+                let leader = self.cluster()?.inner.leader.clone();
+                let understood = leader.check_new_node(node, &address).await?;
+                self.add_learner(node, address, understood, timeout).await?;
                 ChangeMembers::AddVoterIds(BTreeSet::from([node]))
             }
             MemberChange::Remove { node } => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
@@ -276,15 +277,19 @@ impl Service {
 
     /// Adds a node without a vote, and waits until it has the log. A voter that cannot be reached
     /// would count for majorities.
-    async fn add_learner(
+    pub(crate) async fn add_learner(
         &self,
         node: NodeId,
         address: String,
+        understood: RangeInclusive<u32>,
         timeout: Duration,
     ) -> Result<(), Refusal> {
         let copied = async {
             let learner = self.raft.add_learner(node, BasicNode::new(address), false).await;
             let needed = learner.map_err(write_refusal)?.log_id;
+            // Another leader may have raised the version before this entry, and did not ask the node.
+            // An entry that raises it later needs the answer of this member.
+            check_understood(node, &understood, self.replica.version())?;
             let mut metrics = self.raft.metrics();
             let has_log = metrics.wait_for(|metrics| {
                 let replication = metrics.replication.as_ref();
@@ -294,10 +299,16 @@ impl Service {
             let in_time = tokio::time::timeout(timeout, has_log).await;
             Ok(matches!(in_time, Ok(Ok(_))))
         };
-        if while_leading(&self.raft, copied).await? {
-            return Ok(());
-        }
+        let refusal = match while_leading(&self.raft, copied).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                let late = format!("node {node} did not copy the contents within {timeout:?}");
+                Refusal::Failed(late)
+            }
+            Err(refusal @ Refusal::Version(_)) => refusal,
+            Err(refusal) => return Err(refusal),
+        };
         self.change_configuration(ChangeMembers::RemoveNodes(BTreeSet::from([node]))).await?;
-        Err(Refusal::Failed(format!("node {node} did not copy the contents within {timeout:?}")))
+        Err(refusal)
     }
 }

@@ -2,6 +2,7 @@
 //! all members understand it, so nodes of one version apart work together.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,13 +10,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::command::{Action, Submission};
+use crate::command::{Action, Submission, SubmissionId};
 use crate::error::Result;
 use crate::identity::{ClusterId, FIND_OUT, name_cluster};
 use crate::leader::Leader;
 use crate::message::{Answer, NodeDescription, Refusal, Request};
 use crate::network::{CallFailure, Peers};
-use crate::raft::NodeId;
+use crate::raft::{LogId, NodeId};
 use crate::storage::encode;
 
 /// Time in which a node must describe itself.
@@ -61,37 +62,44 @@ impl Leader {
     /// After `timeout` it appends nothing.
     pub async fn raise_version(
         &self,
-        submission: Submission,
+        id: SubmissionId,
+        version: u32,
         timeout: Duration,
     ) -> Result<Answer, Refusal> {
-        let Action::SetVersion(version) = submission.action else {
-            return Err(Refusal::Stranger("it raises no version".to_owned()));
-        };
+        let deadline = Instant::now() + timeout;
         let late = |_| {
             Refusal::Failed(format!(
                 "the leader could not raise the version of the cluster within {timeout:?}, because \
                  it adds a node, or a node does not answer; call again"
             ))
         };
-        // No node is added in between that does not understand it.
-        let begun = async {
-            let adding = self.service.changing_members.lock().await;
-            self.check_members(version).await.map(|()| adding)
-        };
-        let _adding = tokio::time::timeout(timeout, begun).await.map_err(late)??;
-        self.service.intake.append(vec![Bytes::from(encode(&submission))]).await?;
-        Ok(Answer::Done)
+        loop {
+            // This leader adds no node in between that does not understand it.
+            let begun = async {
+                let adding = self.service.changing_members.lock().await;
+                self.check_members(version).await.map(|members| (adding, members))
+            };
+            let begun = tokio::time::timeout_at(deadline, begun).await;
+            let (_adding, members) = begun.map_err(late)??;
+            let submission = Submission { id, action: Action::SetVersion { version, members } };
+            self.service.intake.append(vec![Bytes::from(encode(&submission))]).await?;
+            // Otherwise another leader, or a removal, has changed the members.
+            if self.service.replica.version() >= version {
+                return Ok(Answer::Done);
+            }
+        }
     }
 
-    /// Checks that all members understand a version.
-    async fn check_members(&self, version: u32) -> Result<(), Refusal> {
-        let members = {
+    /// Checks that all members understand a version. Returns the log id of their configuration.
+    async fn check_members(&self, version: u32) -> Result<Option<LogId>, Refusal> {
+        let (log_id, members) = {
             let metrics = self.raft.metrics().borrow().clone();
             if metrics.current_leader != Some(self.peers.local.number) {
                 return Err(Refusal::NotLeader);
             }
             let members = metrics.membership_config.membership().nodes();
-            members.map(|(node, at)| (*node, at.addr.clone())).collect()
+            let members = members.map(|(node, at)| (*node, at.addr.clone())).collect();
+            (*metrics.membership_config.log_id(), members)
         };
         let described = describe_all(&self.peers, members).await;
         let own = (self.peers.local.number, Ok(self.service.describe(true)));
@@ -110,31 +118,47 @@ impl Leader {
                 )));
             }
         }
-        Ok(())
+        Ok(log_id)
     }
 
     /// Checks that a node may be added: it understands the version of the cluster, and belongs to no
-    /// other one.
-    pub async fn check_new_node(&self, node: NodeId, address: &str) -> Result<(), Refusal> {
+    /// other one. Returns the versions that it understands.
+    pub async fn check_new_node(
+        &self,
+        node: NodeId,
+        address: &str,
+    ) -> Result<RangeInclusive<u32>, Refusal> {
         let asked = describe(&self.peers, node, address).await.map_err(|error| match error {
             CallFailure::Refused(refusal) => refusal,
             error @ CallFailure::NoAnswer(_) => Refusal::Failed(error.to_string()),
         });
         let NodeDescription { newest_version, oldest_version, id } = asked?;
-        let version = self.service.replica.version();
-        if !(oldest_version..=newest_version).contains(&version) {
-            return Err(Refusal::Version(format!(
-                "node {node} understands versions {oldest_version} to {newest_version}, and the \
-                 cluster uses version {version}; start the node with another program"
-            )));
-        }
+        let understood = oldest_version..=newest_version;
+        check_understood(node, &understood, self.service.replica.version())?;
         match id {
             Some(id) if Some(id) != self.peers.local.id() => {
                 Err(other_member(node, id, self.peers.local.id()))
             }
-            _ => Ok(()),
+            _ => Ok(understood),
         }
     }
+}
+
+/// Checks that a node which is added understands the version of the cluster.
+pub fn check_understood(
+    node: NodeId,
+    understood: &RangeInclusive<u32>,
+    version: u32,
+) -> Result<(), Refusal> {
+    if understood.contains(&version) {
+        return Ok(());
+    }
+    Err(Refusal::Version(format!(
+        "node {node} understands versions {} to {}, and the cluster uses version {version}; start \
+         the node with another program",
+        understood.start(),
+        understood.end()
+    )))
 }
 
 /// The refusal of a node that is a member of another cluster.
