@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::service::Service;
 use crate::transport::{CallError, CallFuture, Transport};
@@ -19,6 +20,10 @@ struct Links {
     services: BTreeMap<String, Arc<Service>>,
     /// Pairs of addresses: nothing passes from the first to the second.
     cut: BTreeSet<(String, String)>,
+    /// Addresses of nodes that have failed: they neither send nor receive anything.
+    failed: BTreeSet<String>,
+    /// Replies until a node fails, and the receiver of its address.
+    failing: Option<(u64, oneshot::Sender<String>)>,
     /// Probability that a message is lost. Requests and answers are lost alike.
     loss: f64,
     /// Probability that a request is executed twice.
@@ -35,6 +40,8 @@ impl Default for Links {
         Self {
             services: BTreeMap::new(),
             cut: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            failing: None,
             loss: 0.0,
             duplication: 0.0,
             max_delay: Duration::ZERO,
@@ -95,6 +102,33 @@ impl MemoryNetwork {
         }
     }
 
+    /// Lets a node fail before it sends a reply, after this many other replies of all nodes. From
+    /// then on it neither sends nor receives anything, until a node is started at its address.
+    /// Returns the address when it fails; `None` if this is called again before.
+    pub fn fail_before_reply(&self, replies: u64) -> impl Future<Output = Option<String>> + use<> {
+        let (sender, failed) = oneshot::channel();
+        self.links().failing = Some((replies, sender));
+        async move { failed.await.ok() }
+    }
+
+    /// Counts a reply. Returns whether its node fails before it sends it.
+    fn fails_before_reply(&self, address: &str) -> bool {
+        let mut links = self.links();
+        match links.failing.take() {
+            None => false,
+            Some((0, failed)) => {
+                links.failed.insert(address.to_owned());
+                // The test may have ended.
+                _ = failed.send(address.to_owned());
+                true
+            }
+            Some((replies, failed)) => {
+                links.failing = Some((replies - 1, failed));
+                false
+            }
+        }
+    }
+
     /// Reconnects all nodes.
     pub fn heal(&self) {
         self.links().cut.clear();
@@ -118,7 +152,9 @@ impl MemoryNetwork {
             let mut links = self.links();
             links.messages += 1;
             links.bytes += bytes as u64;
-            let is_lost = links.random.f64() < links.loss;
+            let is_lost = links.random.f64() < links.loss
+                || links.failed.contains(from)
+                || links.failed.contains(to);
             if is_lost || links.cut.contains(&(from.to_owned(), to.to_owned())) {
                 return None;
             }
@@ -185,6 +221,9 @@ impl Transport for MemoryTransport {
                 let answer = answer.await.ok()?;
                 // A node that has stopped since then does not answer.
                 network.service(&to).filter(|running| Arc::ptr_eq(running, &service))?;
+                if network.fails_before_reply(&to) {
+                    return None;
+                }
                 network.carry(&to, &from, answer.len()).await?;
                 Some(answer)
             };
@@ -197,7 +236,9 @@ impl Transport for MemoryTransport {
     }
 
     fn serve(&self, service: Arc<Service>) -> crate::Result<()> {
-        self.network.links().services.insert(self.address.clone(), service);
+        let mut links = self.network.links();
+        links.failed.remove(&self.address);
+        links.services.insert(self.address.clone(), service);
         Ok(())
     }
 

@@ -36,7 +36,7 @@ async fn dropped_transfers_leave_a_leader_that_writes() {
         let leader = cluster.leader().await;
         let target = leader % 3 + 1;
         // From the leader, whose own part of the call is dropped too, and from another node.
-        let from = if round / MAX_POLLS % 2 == 0 { leader } else { target };
+        let from = if (round / MAX_POLLS).is_multiple_of(2) { leader } else { target };
         let transfer = cluster.nodes[&from].transfer_leadership(target);
         match poll_at_most(transfer, polls(round)).await {
             Some(moved) => assert_done(moved),

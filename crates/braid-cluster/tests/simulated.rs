@@ -12,14 +12,15 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use braid_cluster::NodeId;
-use braiddb::Table;
+use braid_cluster::{Cluster, Consistency, NodeId};
 use braiddb::simulation::{Faults, SimulatedDisk};
+use braiddb::{Table, Transaction};
 use common::clients::Clients;
 use common::{TestCluster, add, address};
 
@@ -113,13 +114,14 @@ impl Simulation {
     }
 
     async fn inject(&mut self) {
-        let kind = match self.random.u8(..7) {
+        let kind = match self.random.u8(..9) {
             0 => "messages",
             1 => "one node cut off",
             2 => "groups",
             3 => "one direction",
             4 => "restart",
             5 => "loss of power",
+            6 | 7 => "loss of power before a reply",
             _ => "loss of power of all",
         };
         *self.faults.entry(kind).or_default() += 1;
@@ -159,6 +161,10 @@ impl Simulation {
                 self.sleep(1, 1500).await;
                 self.open(victim).await;
             }
+            "loss of power before a reply" => {
+                let replies = self.random.u64(..60);
+                self.fail_before_reply(replies).await;
+            }
             _ => {
                 let victims = if kind == "loss of power" { vec![victim] } else { nodes };
                 for &node in &victims {
@@ -174,6 +180,19 @@ impl Simulation {
             }
         }
         self.sleep(1, 1000).await;
+    }
+
+    /// Lets a node lose power before it sends a reply, after some other replies, and starts it again.
+    async fn fail_before_reply(&mut self, replies: u64) {
+        let failed = self.cluster.network.fail_before_reply(replies).await.unwrap();
+        let mut nodes = self.cluster.nodes.keys();
+        let victim = *nodes.find(|node| address(**node) == failed).unwrap();
+        self.clients.crash(victim);
+        let seed = self.random.u64(..);
+        self.cluster.crash(victim, seed).await;
+        self.note_disk(victim);
+        self.sleep(1, 1500).await;
+        self.open(victim).await;
     }
 
     async fn open(&mut self, node: NodeId) {
@@ -217,9 +236,13 @@ struct Summary {
     faults: BTreeMap<&'static str, u64>,
 }
 
+/// Returns a number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap())
+}
+
 #[test]
 fn seeds_of_faults() {
-    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let (first, seeds) = (number("FIRST").unwrap_or(1), number("SEEDS").unwrap_or(6));
     let (begun, mut longest, mut all) = (Instant::now(), Duration::ZERO, Summary::default());
     for seed in first..first + seeds {
@@ -238,6 +261,110 @@ fn seeds_of_faults() {
         longest = longest.max(begun.elapsed());
     }
     println!("{seeds} seeds in {:?}, the longest in {longest:?}: {all:?}", begun.elapsed());
+}
+
+/// Calls any running node until it returns a value.
+async fn call_any<T>(clients: &Clients, call: impl AsyncFn(Cluster) -> Option<T>) -> T {
+    for round in 0.. {
+        let nodes: Vec<Cluster> = clients.nodes.lock().unwrap().values().cloned().collect();
+        if let Some(node) = nodes.get(round % nodes.len().max(1))
+            && let Some(value) = call(node.with_timeout(Duration::from_secs(3))).await
+        {
+            return value;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    unreachable!("it is called again and again")
+}
+
+/// Returns whether the cluster has a table, if the node knows it.
+async fn has_table(node: &Cluster, name: &str) -> Option<bool> {
+    let read = async |tx: &Transaction| tx.tables().await;
+    let tables = node.read(Consistency::Linearizable, read).await.ok()?;
+    Some(tables.iter().any(|table| table.name == name))
+}
+
+async fn put(clients: &Clients, table: &str, value: u64) {
+    let put = async |node: Cluster| {
+        let table: Table<u64, u64> = node.open_or_create_table(table).await.ok()?;
+        let put = async move |tx: &Transaction| tx.put(&table, &1, &value).await;
+        node.run(put).await.ok()
+    };
+    call_any(clients, put).await;
+}
+
+/// Changes tables, members and the leader.
+async fn administer(clients: Arc<Clients>) {
+    put(&clients, "first", 1).await;
+    // Raises the version of the cluster.
+    let rename = async |node: Cluster| {
+        _ = node.rename_table("first", "second").await;
+        has_table(&node, "second").await?.then_some(())
+    };
+    call_any(&clients, rename).await;
+    put(&clients, "second", 2).await;
+    for target in [2, 3] {
+        let transfer = async |node: Cluster| {
+            // Another node may win an election.
+            _ = node.transfer_leadership(target).await;
+            node.status().leader
+        };
+        call_any(&clients, transfer).await;
+        put(&clients, "second", target).await;
+    }
+    let members = async |node: Cluster, is_member: bool| {
+        _ = match is_member {
+            true => node.add_node(4, address(4)).await,
+            false => node.remove_node(4).await,
+        };
+        (node.status().voters.contains_key(&4) == is_member).then_some(())
+    };
+    call_any(&clients, async |node| members(node, true).await).await;
+    put(&clients, "second", 4).await;
+    call_any(&clients, async |node| members(node, false).await).await;
+    let remove = async |node: Cluster| {
+        _ = node.drop_table("second").await;
+        (!has_table(&node, "second").await?).then_some(())
+    };
+    call_any(&clients, remove).await;
+    put(&clients, "third", 5).await;
+}
+
+/// The first failure of each seed is one reply later than that of the seed before, so many seeds together
+/// fail before each reply. The clients repeat their calls on any running node.
+#[test]
+fn nodes_that_fail_before_replies_to_administrative_calls() {
+    let (first, seeds) = (number("FIRST").unwrap_or(1), number("SEEDS").unwrap_or(8));
+    for seed in first..first + seeds {
+        simulate(seed, async |disks| {
+            let mut simulation = Simulation::start(3, seed, disks).await;
+            // So that the calls last longer than one failure.
+            simulation.cluster.network.set_faults(0.0, Duration::from_millis(50));
+            simulation.cluster.add_simulated(4, seed).await;
+            simulation.note_disk(4);
+            let (is_done, clients) = (Cell::new(false), simulation.clients.clone());
+            let calls = async {
+                administer(clients).await;
+                is_done.set(true);
+            };
+            let (mut failures, mut replies) = (0, seed - 1);
+            let failing = async {
+                while !is_done.get() {
+                    simulation.fail_before_reply(replies).await;
+                    failures += 1;
+                    assert!(failures < 300, "the calls do not come to an end");
+                    simulation.sleep(1, 1000).await;
+                    replies = simulation.random.u64(..30);
+                }
+            };
+            tokio::join!(calls, failing);
+            // It is no member.
+            simulation.cluster.stop(4).await;
+            assert_eq!(simulation.cluster.assert_equal("third").await.len(), 1);
+            simulation.cluster.assert_equal("raft.catalog").await;
+            println!("seed {seed}: {failures} failures");
+        });
+    }
 }
 
 /// Serves with two of three nodes while the disk of the third fails, until it reports that.

@@ -81,6 +81,13 @@ impl TestCluster {
         cluster
     }
 
+    /// Starts a node on a simulated disk that is not a member yet.
+    #[cfg(braid_simulation)]
+    pub async fn add_simulated(&mut self, node: NodeId, seed: u64) {
+        self.disks.insert(node, Disk::Simulated(SimulatedDisk::new(seed.wrapping_add(node))));
+        self.open(node).await;
+    }
+
     /// Returns the simulated disk of a node.
     #[cfg(braid_simulation)]
     pub fn disk(&self, node: NodeId) -> SimulatedDisk {
