@@ -37,7 +37,7 @@ async fn a_leader_that_received_a_snapshot_in_between_writes_again() {
     until(|| leads(&nodes[0])).await;
     put(&nodes[0], &table, 1).await.unwrap();
     network.cut(&["1"], &["2", "3"]);
-    // As many entries as may be under way.
+    // The limit of entries that may be under way.
     for value in 2..4 {
         let impatient = nodes[0].with_timeout(Duration::from_millis(200));
         let unknown = put(&impatient, &table, value).await;

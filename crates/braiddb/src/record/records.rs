@@ -255,11 +255,9 @@ impl Records {
 
     /// Sets the table's name in errors, unless it has one: an old snapshot shows earlier names.
     pub(crate) fn set_first_name(&self, name: &str) {
-        if self.name.read().is_empty() {
-            let mut named = self.name.write();
-            if named.is_empty() {
-                *named = name.into();
-            }
+        if self.name().is_empty() {
+            let mut first = self.name.write();
+            *first = if first.is_empty() { name.into() } else { first.clone() };
         }
     }
 

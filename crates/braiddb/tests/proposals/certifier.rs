@@ -220,26 +220,30 @@ fn a_limit_of_bytes_makes_only_old_snapshots_conflict() {
 /// Also an entry that no window has room for: nothing that was executed before it is valid.
 #[test]
 fn an_entry_that_is_larger_than_the_limit_leaves_the_window() {
-    let whole = |table| KeySet::whole([KeySpace { table, index: None }]);
-    let mut certifier = OrderedCertifier::new(10).with_max_bytes(100);
-    certifier.record(3, whole("a"));
-    certifier.record(3, whole("b"));
-    assert_eq!((certifier.oldest_snapshot(), certifier.recorded().count()), (3, 0));
-    let refused = certifier.certify(&whole("c"), &KeySet::default(), 2);
-    assert_eq!(refused, Err(CertificationConflict::TooOld { snapshot: 2, oldest: 3 }));
-    assert_eq!(certifier.certify(&whole("a"), &whole("b"), 3), Ok(()));
+    with_limit(LIMIT_SECONDS, |_| {
+        let whole = |table| KeySet::whole([KeySpace { table, index: None }]);
+        let mut certifier = OrderedCertifier::new(10).with_max_bytes(100);
+        certifier.record(3, whole("a"));
+        certifier.record(3, whole("b"));
+        assert_eq!((certifier.oldest_snapshot(), certifier.recorded().count()), (3, 0));
+        let refused = certifier.certify(&whole("c"), &KeySet::default(), 2);
+        assert_eq!(refused, Err(CertificationConflict::TooOld { snapshot: 2, oldest: 3 }));
+        assert_eq!(certifier.certify(&whole("a"), &whole("b"), 3), Ok(()));
+    });
 }
 
 #[test]
 fn all_keys_of_a_table_include_the_entries_of_its_indexes() {
-    let whole = |table, index| KeySet::whole([KeySpace { table, index }]);
-    let mut certifier = OrderedCertifier::new(10);
-    certifier.record(1, whole("t", None));
-    let none = KeySet::default();
-    assert!(certifier.certify(&whole("t", Some("i")), &none, 0).is_err());
-    assert!(certifier.certify(&none, &whole("t", Some("i")), 0).is_err());
-    assert_eq!(certifier.certify(&whole("u", Some("i")), &none, 0), Ok(()));
-    assert_eq!(certifier.certify(&whole("t", Some("i")), &none, 1), Ok(()));
-    certifier.record(2, whole("t", Some("i")));
-    assert_eq!(certifier.certify(&whole("t", Some("j")), &whole("t", None), 1), Ok(()));
+    with_limit(LIMIT_SECONDS, |_| {
+        let whole = |table, index| KeySet::whole([KeySpace { table, index }]);
+        let mut certifier = OrderedCertifier::new(10);
+        certifier.record(1, whole("t", None));
+        let none = KeySet::default();
+        assert!(certifier.certify(&whole("t", Some("i")), &none, 0).is_err());
+        assert!(certifier.certify(&none, &whole("t", Some("i")), 0).is_err());
+        assert_eq!(certifier.certify(&whole("u", Some("i")), &none, 0), Ok(()));
+        assert_eq!(certifier.certify(&whole("t", Some("i")), &none, 1), Ok(()));
+        certifier.record(2, whole("t", Some("i")));
+        assert_eq!(certifier.certify(&whole("t", Some("j")), &whole("t", None), 1), Ok(()));
+    });
 }
