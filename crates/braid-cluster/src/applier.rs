@@ -3,7 +3,9 @@
 //! An entry's transaction also writes the state machine's position, so a node that stops applies
 //! no entry twice and skips none.
 
-use std::collections::BTreeMap;
+mod indexes;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braiddb::proposals::{KeySet, KeySpace, OrderedCertifier, RowWrites};
@@ -13,7 +15,8 @@ use serde::de::DeserializeOwned;
 
 use crate::catalog;
 use crate::command::{
-    Action, CatalogChange, ClusterTable, Command, Decision, ExecutedTransaction, Submission,
+    Action, CatalogChange, ClusterIndex, ClusterTable, Command, Decision, ExecutedTransaction,
+    Submission,
 };
 use crate::error::{self, Error};
 use crate::raft::{EncodedCommand, LogId, Membership};
@@ -27,7 +30,7 @@ pub const WINDOW: u64 = 4096;
 /// Bytes of the certification window, about: older entries leave it early. A constant of the protocol
 /// too.
 pub const WINDOW_BYTES: u64 = 64 << 20;
-/// Limits of the database for names of tables and types.
+/// Limits of the database for names of tables, indexes and types.
 const MAX_NAME_BYTES: usize = 512;
 const MAX_TYPE_NAME_BYTES: usize = u16::MAX as usize;
 /// Prefix of names that the database keeps for itself, and the name by which transactions read its
@@ -42,6 +45,8 @@ pub struct Applier {
     applied: Applied,
     /// The cluster's tables, by name.
     tables: BTreeMap<String, ClusterTable>,
+    /// The cluster's indexes, by the number of the table's creation and by name.
+    indexes: BTreeMap<(u64, String), ClusterIndex>,
     /// Keys that recent entries wrote.
     certifier: OrderedCertifier,
 }
@@ -54,6 +59,8 @@ struct EntryChanges {
     renamed: Option<ClusterTable>,
     /// Name of the table that was dropped or renamed.
     removed: Option<String>,
+    /// Indexes that were created or dropped (`None`).
+    index_rows: Vec<((u64, String), Option<ClusterIndex>)>,
     writes: Vec<RowWrites>,
     /// Encoded keys of `writes`, and of the catalog if it is changed.
     keys: Vec<Bytes>,
@@ -74,11 +81,14 @@ impl Applier {
         }
         let tables = replica.storage.cluster_tables().await?;
         let tables = tables.into_iter().map(|table| (table.name.clone(), table)).collect();
+        let indexes = replica.storage.cluster_indexes().await?;
         let bytes = replica.window_bytes;
         let certifier = restore_certifier(&replica.storage, &applied, bytes).await?;
         replica.reset_applied(applied.index());
         replica.local.set_version(applied.version());
-        Ok(Self { replica, applied, tables, certifier })
+        let applier = Self { replica, applied, tables, indexes, certifier };
+        applier.reset_indexes();
+        Ok(applier)
     }
 
     /// Returns the state after the last applied entry.
@@ -183,18 +193,29 @@ impl Applier {
         if self.certifier.certify(&whole, &KeySet::default(), base).is_err() {
             return Ok(Decision::Conflict);
         }
-        let db = &self.replica.storage.db;
+        let storage = self.replica.storage.clone();
+        let db = &storage.db;
         match change {
             CatalogChange::Create(table) => Ok(self.create_table(index, table, changes)),
+            CatalogChange::CreateIndex { table, created, index: wanted } => {
+                Ok(self.create_index(index, &table, created, wanted, changes))
+            }
+            CatalogChange::DropIndex { table, index: name, created } => {
+                Ok(self.drop_index(index, &table, (name, created), changes))
+            }
             _ if !is_alone => Ok(Decision::Refused("the change needs its own entry".to_owned())),
             CatalogChange::Drop(name) => {
-                if self.tables.remove(&name).is_none() {
+                if !self.tables.contains_key(&name) {
                     return Ok(no_table(&name));
                 }
+                self.record_catalog(index, &[&name], changes);
+                let _no_build = storage.indexes.block(&name);
                 // From here on, closures may see it.
                 self.replica.begin_applying(index);
                 catalog::drop_table(db, &name).await?;
-                self.record_catalog(index, &[&name], changes);
+                if let Some(table) = self.tables.remove(&name) {
+                    self.drop_indexes_of(&table, changes);
+                }
                 changes.removed = Some(name);
                 Ok(Decision::Committed)
             }
@@ -211,22 +232,25 @@ impl Applier {
                     return Ok(Decision::Refused(reason));
                 }
                 let renamed = ClusterTable { name: to.clone(), ..table.clone() };
+                self.record_catalog(index, &[&from, &to], changes);
+                let _no_build = storage.indexes.block(&from);
+                storage.indexes.wait_dropped(&from).await;
                 self.replica.begin_applying(index);
                 catalog::rename_table(db, &from, &to).await?;
                 self.tables.remove(&from);
                 self.tables.insert(to.clone(), renamed.clone());
-                self.record_catalog(index, &[&from, &to], changes);
+                storage.indexes.rename_table(&from, &to);
                 (changes.renamed, changes.removed) = (Some(renamed), Some(from));
                 Ok(Decision::Committed)
             }
         }
     }
 
-    /// Records a change of the catalog and of whole tables: every transaction that read or wrote
+    /// Records a change of the catalog and of whole tables with their indexes: every transaction that read or wrote
     /// them before conflicts.
     fn record_catalog(&mut self, index: u64, tables: &[&str], changes: &mut EntryChanges) {
-        let tables = tables.iter().map(|table| KeySpace { table, index: None });
-        let keys = KeySet::whole(tables.chain([CATALOG_SPACE]));
+        let spaces = tables.iter().flat_map(|table| self.spaces_of(table));
+        let keys = KeySet::whole(spaces.chain([CATALOG_SPACE]));
         changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));
         self.certifier.record(index, keys);
     }
@@ -270,6 +294,8 @@ impl Applier {
         let window_start = self.certifier.oldest_snapshot();
         self.applied.set_window_start(window_start);
         let (storage, applied) = (self.replica.storage.clone(), encode(&self.applied));
+        let written = changes.writes.iter().flat_map(RowWrites::rows);
+        let written: BTreeSet<String> = written.map(|row| row.table.to_owned()).collect();
         let changes = Arc::new(changes);
         let write = async move |tx: &Transaction| {
             for table in &changes.created {
@@ -282,6 +308,12 @@ impl Applier {
             if let Some(table) = &changes.renamed {
                 tx.put(&storage.catalog, &table.name, &encode(table)).await?;
             }
+            for (key, index) in &changes.index_rows {
+                match index {
+                    Some(index) => tx.put(&storage.index_rows, key, &encode(index)).await?,
+                    None => _ = tx.delete(&storage.index_rows, key).await?,
+                }
+            }
             for writes in &changes.writes {
                 tx.apply(writes).await?;
             }
@@ -293,7 +325,9 @@ impl Applier {
             tx.put(&storage.state, row::APPLIED, &applied).await
         };
         self.replica.begin_applying(index);
-        let (lsn, _) = self.replica.storage.run_visible(write).await?;
+        let storage = &self.replica.storage;
+        let (lsn, _) =
+            storage.write_indexed(&written, || storage.run_visible(write.clone())).await?;
         self.replica.local.set_version(self.applied.version());
         self.replica.set_applied(index, lsn);
         Ok(())

@@ -11,7 +11,7 @@ use crate::command::{Action, CatalogChange, ClusterTable, Decision};
 use crate::error::{Error, Result};
 
 /// Pause before the catalog of the database is read or changed again.
-const PAUSE: Duration = Duration::from_millis(1);
+pub const PAUSE: Duration = Duration::from_millis(1);
 
 impl Cluster {
     /// Returns a table of the cluster, and creates it on all nodes if it does not exist.
@@ -90,7 +90,11 @@ impl Cluster {
     }
 
     /// Submits a change of the catalog until no other change comes before it.
-    async fn change_catalog(&self, change: CatalogChange, deadline: Instant) -> Result<()> {
+    pub(crate) async fn change_catalog(
+        &self,
+        change: CatalogChange,
+        deadline: Instant,
+    ) -> Result<()> {
         self.require_version(change.version(), deadline).await?;
         let (mut base, mut attempts) = (self.inner.replica.applied(), 0);
         loop {
@@ -155,6 +159,6 @@ pub async fn tables(db: &Database) -> braiddb::Result<Vec<TableDescription>> {
 }
 
 /// Returns whether a change of the database's catalog is repeated.
-fn is_busy(error: &braiddb::Error) -> bool {
+pub fn is_busy(error: &braiddb::Error) -> bool {
     error.is_retryable() || matches!(error, braiddb::Error::Busy(BusyWith::TableChange { .. }))
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use braiddb::TableOptions;
 use braiddb::proposals::{DamagedSet, KeySet, RowWrites};
+use braiddb::{IndexOptions, TableOptions};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,19 @@ pub enum CatalogChange {
         from: String,
         to: String,
     },
+    /// Creates an index. Has no effect if the table has it.
+    CreateIndex {
+        table: String,
+        /// Number of the table's creation.
+        created: u64,
+        index: ClusterIndex,
+    },
+    DropIndex {
+        table: String,
+        index: String,
+        /// Number of the index's creation.
+        created: u64,
+    },
 }
 
 impl CatalogChange {
@@ -76,7 +89,15 @@ impl CatalogChange {
     pub fn version(&self) -> u32 {
         match self {
             Self::Create(_) => 1,
-            Self::Drop(_) | Self::Rename { .. } => 2,
+            _ => 2,
+        }
+    }
+
+    /// Returns whether the change is a part of its entry's transaction.
+    pub fn is_in_transaction(&self) -> bool {
+        match self {
+            Self::Create(_) | Self::CreateIndex { .. } | Self::DropIndex { .. } => true,
+            Self::Drop(_) | Self::Rename { .. } => false,
         }
     }
 }
@@ -87,7 +108,7 @@ impl Action {
     pub fn is_alone(&self) -> bool {
         match self {
             Self::Transaction(_) | Self::SetVersion { .. } => false,
-            Self::Catalog { change, .. } => !matches!(change, CatalogChange::Create(_)),
+            Self::Catalog { change, .. } => !change.is_in_transaction(),
         }
     }
 }
@@ -150,6 +171,39 @@ impl ClusterTable {
         options.cache_cold = self.caches_cold;
         options.ttl = self.ttl_ms.map(Duration::from_millis);
         options
+    }
+}
+
+/// An index of the cluster, as listed in its catalog. Each node keeps the entries itself, because
+/// they follow from the records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterIndex {
+    pub name: String,
+    /// Name of the type of its keys.
+    pub key_type: String,
+    pub is_unique: bool,
+    /// Version of its key function.
+    pub version: u32,
+    /// Number of its creation in the order of the log, which the node that creates it leaves 0.
+    pub created: u64,
+}
+
+impl ClusterIndex {
+    /// Describes an index with these options.
+    pub fn new(name: &str, key_type: String, options: IndexOptions) -> Self {
+        let IndexOptions { unique: is_unique, version, .. } = options;
+        Self { name: name.to_owned(), key_type, is_unique, version, created: 0 }
+    }
+
+    /// Returns whether both have the same entries if the records are the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        *self == Self { created: self.created, ..other.clone() }
+    }
+
+    /// Describes the index for an error.
+    pub fn definition(&self) -> String {
+        let unique = if self.is_unique { "unique" } else { "not unique" };
+        format!("version {}, {unique}, with keys of type {}", self.version, self.key_type)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::command::SubmissionId;
+use crate::index::not_attached;
 use crate::raft::NodeId;
 
 /// A failed call. Only [`Error::CommitUnknown`] leaves open whether something was written; after
@@ -65,6 +66,21 @@ pub enum Error {
         /// Limit.
         limit: usize,
     },
+    /// This node has not attached an index of a table that the transaction writes, or does not have
+    /// all of its entries yet.
+    ///
+    /// Written: nothing. Remedy: call [`Cluster::index`](crate::Cluster::index) with the function of
+    /// the index on each node after it starts, or drop the index.
+    #[error(
+        "this node has not attached the index {index:?} of table {table:?}, or still builds it, so it \
+         cannot write the table; call Cluster::index with its key function, or Cluster::drop_index"
+    )]
+    IndexNotAttached {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: String,
+    },
     /// The change does not fit the cluster's tables.
     ///
     /// Written: nothing. Remedy: correct the call.
@@ -123,7 +139,13 @@ pub enum Error {
     ///
     /// Written: nothing. Remedy: see [`braiddb::Error`].
     #[error(transparent)]
-    Database(#[from] braiddb::Error),
+    Database(braiddb::Error),
+}
+
+impl From<braiddb::Error> for Error {
+    fn from(error: braiddb::Error) -> Self {
+        not_attached(&error).unwrap_or(Self::Database(error))
+    }
 }
 
 /// A result whose error is [`enum@Error`].

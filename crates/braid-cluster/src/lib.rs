@@ -38,9 +38,11 @@ mod counters;
 mod error;
 mod grpc;
 mod identity;
+mod index;
 mod intake;
 mod leader;
 mod leadership;
+mod local_indexes;
 mod log_store;
 mod memory;
 mod message;
@@ -66,6 +68,8 @@ mod transfer;
 mod transport;
 mod version;
 
+#[cfg(test)]
+mod index_tests;
 #[cfg(test)]
 mod agreement_tests;
 #[cfg(test)]

@@ -358,7 +358,7 @@ pub fn version_2() -> Submission {
     raise_to_2(None)
 }
 
-fn drop_a(base: u64) -> Action {
+pub(crate) fn drop_a(base: u64) -> Action {
     change(base, CatalogChange::Drop("a".to_owned()))
 }
 

@@ -4,7 +4,7 @@
 //! An interrupted installation is resumed when the node starts: from the first changed row on, the
 //! row `installing` marks the contents as incomplete, and the complete chunks are on disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braiddb::{Result, Table, Transaction};
@@ -187,7 +187,9 @@ async fn drop_other_tables(storage: &Storage, received: &BTreeMap<String, u64>) 
         let is_kept =
             own.get(&table.name).is_some_and(|own| received.get(&table.name) == Some(own));
         if !table.name.starts_with(RESERVED_PREFIX) && !is_kept {
+            let _no_build = storage.indexes.block(&table.name);
             catalog::drop_table(&storage.db, &table.name).await?;
+            storage.indexes.remove_table(&table.name);
         }
     }
     Ok(())
@@ -201,7 +203,8 @@ async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[
         Ok(if found { Some(tx.open_encoded_table(&name).await?) } else { None })
     };
     if let Some((table, _)) = storage.db.run(find).await? {
-        storage.db.clear(&table).await?;
+        let names = BTreeSet::from([wanted.name.clone()]);
+        storage.write_indexed(&names, || storage.db.clear(&table)).await?;
         return Ok(table);
     }
     let wanted = wanted.clone();
@@ -219,7 +222,7 @@ async fn write_rows(
     table: &Table<[u8], [u8]>,
     rows: Vec<CopiedRow>,
 ) -> Result<()> {
-    let rows = Arc::new(rows);
+    let (rows, names) = (Arc::new(rows), BTreeSet::from([table.name().to_owned()]));
     for start in (0..rows.len()).step_by(INSTALL_STEP) {
         let (rows, table) = (rows.clone(), table.clone());
         let write = async move |tx: &Transaction| {
@@ -231,7 +234,7 @@ async fn write_rows(
             }
             Ok(())
         };
-        storage.db.run(write).await?;
+        storage.write_indexed(&names, || storage.db.run(write.clone())).await?;
     }
     Ok(())
 }

@@ -6,9 +6,11 @@ use braiddb::proposals::Proposal;
 use braiddb::{Database, Transaction};
 use tokio::time::Instant;
 
+use crate::catalog::PAUSE;
 use crate::cluster::Cluster;
 use crate::command::{Action, Decision, ExecutedTransaction};
 use crate::error::{Error, Result};
+use crate::local_indexes::IndexCheck;
 use crate::read::Token;
 
 /// Result of a transaction.
@@ -62,10 +64,23 @@ impl Cluster {
         let mut current = None;
         loop {
             attempts += 1;
+            let indexes = &self.inner.replica.storage.indexes;
+            let changes = indexes.changes();
             let (executed, base) = self.execute(body.clone(), seen, deadline).await?;
             if let Ok(proposal) = &executed
                 && !proposal.writes.is_empty()
             {
+                match indexes.check(&proposal.reads, &proposal.writes, changes) {
+                    IndexCheck::Passed => {}
+                    IndexCheck::NotAttached { table, index } => {
+                        return Err(Error::IndexNotAttached { table, index }.into());
+                    }
+                    IndexCheck::Changed if Instant::now() < deadline => {
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                    IndexCheck::Changed => return Err(Error::Conflict { attempts }.into()),
+                }
                 let (decision, index) = self.submit(transaction(proposal, base), deadline).await?;
                 if decision == Decision::Committed {
                     let value = executed?.value;

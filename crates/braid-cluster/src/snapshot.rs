@@ -5,9 +5,10 @@
 //! than the metadata with which openraft asked for it. That is safe, because everything applied is
 //! committed; the receiver installs the metadata of the stream.
 //!
-//! The stream contains the cluster's catalog, the certification window, and every cluster table. It
-//! also contains records that have expired by the clock of this node and were not deleted yet. It
-//! never contains the log, the vote, or another row of `raft.state`.
+//! The stream contains the cluster's catalog, its lists of indexes and of staged tables, the
+//! certification window, and every cluster table. It also contains records that have expired by the
+//! clock of this node and were not deleted yet. Each node builds the entries of indexes itself. The
+//! stream never contains the log, the vote, or another row of `raft.state`.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::ClusterTable;
 use crate::raft::SnapshotMeta;
 use crate::received::CompleteSnapshot;
-use crate::storage::{Applied, CATALOG_TABLE, Storage, WINDOW_TABLE, decode, row};
+use crate::storage::{Applied, CATALOG_TABLE, INDEX_TABLE, Storage, WINDOW_TABLE, decode, row};
 
 /// A chunk has about this many bytes of rows, or one larger row.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -96,7 +97,7 @@ impl SnapshotReader {
         let read = async move |tx: &Transaction| {
             let applied = tx.get(&state, row::APPLIED).await?.map(decode).unwrap_or_default();
             let mut tables = VecDeque::new();
-            for name in [CATALOG_TABLE, WINDOW_TABLE] {
+            for name in [CATALOG_TABLE, WINDOW_TABLE, INDEX_TABLE] {
                 tables.push_back(open(tx, name, 0).await?);
             }
             let mut rows = tx.scan(&catalog, ..)?;

@@ -4,14 +4,17 @@
 //! They are tables of the user's database, so that one flush serves them and the user's records.
 //! Names that start with `raft.` are reserved for them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use braiddb::{Database, Result, Table, Ticket, Transaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::command::ClusterTable;
+use crate::command::{ClusterIndex, ClusterTable};
 use crate::identity::FIRST_VERSION;
+use crate::local_indexes::LocalIndexes;
 use crate::raft::{LogId, Membership};
 
 /// Prefix of the names of the cluster's own tables.
@@ -22,6 +25,8 @@ pub const STATE_TABLE: &str = "raft.state";
 pub const CATALOG_TABLE: &str = "raft.catalog";
 /// Name of the certification window, which snapshots contain.
 pub const WINDOW_TABLE: &str = "raft.window";
+/// Name of the list of the cluster's indexes, which snapshots contain.
+pub const INDEX_TABLE: &str = "raft.indexes";
 
 /// The call through which programs write, for errors of other writes.
 const WRITER: &str = "cluster.run (Cluster::run of braid-cluster)";
@@ -52,7 +57,7 @@ pub struct Applied {
     pub membership: Membership,
     /// Version that all members understand and use; 0 means [`FIRST_VERSION`].
     version: u32,
-    /// Number of tables that the cluster has created.
+    /// Number of tables and indexes that the cluster has created.
     created_tables: u64,
     /// Index of the last entry that has left the certification window.
     window_start: u64,
@@ -69,7 +74,7 @@ impl Applied {
         self.version.max(FIRST_VERSION)
     }
 
-    /// Counts a table that is created, and returns its number.
+    /// Counts a table or an index that is created, and returns its number.
     pub fn count_table(&mut self) -> u64 {
         self.created_tables += 1;
         self.created_tables
@@ -106,18 +111,26 @@ pub struct Storage {
     pub window: Table<u64, [u8]>,
     /// Number to chunk of the snapshot that is being received or installed.
     pub received: Table<u64, [u8]>,
+    /// Number of a table's creation and name of an index to encoded
+    /// [`ClusterIndex`](crate::command::ClusterIndex).
+    pub index_rows: Table<(u64, String), [u8]>,
+    /// The indexes on this node.
+    pub indexes: Arc<LocalIndexes>,
 }
 
 impl Storage {
     /// Opens or creates the tables, and restricts writes to the cluster.
     pub async fn open(db: &Database) -> Result<Self> {
         let db = db.restrict_writes(WRITER).await?;
+        let indexes = LocalIndexes::new(db.indexes().await?);
         Ok(Self {
             log: db.open_or_create_table("raft.log").await?,
             state: db.open_or_create_table(STATE_TABLE).await?,
             catalog: db.open_or_create_table(CATALOG_TABLE).await?,
             window: db.open_or_create_table(WINDOW_TABLE).await?,
             received: db.open_or_create_table("raft.received").await?,
+            index_rows: db.open_or_create_table(INDEX_TABLE).await?,
+            indexes,
             db,
         })
     }
@@ -165,6 +178,23 @@ impl Storage {
     pub async fn cluster_tables(&self) -> Result<Vec<ClusterTable>> {
         let rows = self.db.scan(&self.catalog, ..).await?;
         Ok(rows.into_iter().map(|(_, row)| decode(&row)).collect())
+    }
+
+    /// Returns a table of the cluster.
+    pub async fn table_row(&self, name: &str) -> Result<Option<ClusterTable>> {
+        Ok(self.db.get(&self.catalog, name).await?.map(|row| decode(&row)))
+    }
+
+    /// Returns an index of the table with this number.
+    pub async fn index_row(&self, table: u64, name: &str) -> Result<Option<ClusterIndex>> {
+        let row = self.db.get(&self.index_rows, &(table, name.to_owned())).await?;
+        Ok(row.map(|row| decode(&row)))
+    }
+
+    /// Returns the indexes of the cluster, by the numbers of their tables and by name.
+    pub async fn cluster_indexes(&self) -> Result<BTreeMap<(u64, String), ClusterIndex>> {
+        let rows = self.db.scan(&self.index_rows, ..).await?;
+        Ok(rows.into_iter().map(|(key, row)| (key, decode(&row))).collect())
     }
 
     /// Returns the state machine's position.

@@ -1,0 +1,113 @@
+//! Changes of the cluster's indexes.
+
+use braiddb::proposals::KeySpace;
+
+use super::{Applier, EntryChanges, MAX_NAME_BYTES, MAX_TYPE_NAME_BYTES, no_table};
+use crate::command::{ClusterIndex, ClusterTable, Decision};
+
+impl Applier {
+    /// Lists an index, unless the table has it.
+    ///
+    /// Transactions that read or wrote the table before conflict. From here on, a node executes
+    /// transactions that write it only with all entries of the index, so all of them name the keys
+    /// of its entries, and check that those of a unique index are unique. If two records have one key
+    /// of a unique index, no node has all entries, and the table is not written until the index is
+    /// dropped.
+    pub(super) fn create_index(
+        &mut self,
+        entry: u64,
+        table: &str,
+        created: u64,
+        mut index: ClusterIndex,
+        changes: &mut EntryChanges,
+    ) -> Decision {
+        if self.tables.get(table).is_none_or(|found| found.created != created) {
+            return no_table(table);
+        }
+        let ClusterIndex { name, key_type, .. } = &index;
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) || key_type.len() > MAX_TYPE_NAME_BYTES {
+            let reason = format!("{name:?} or its type of keys is not the name of an index");
+            return Decision::Refused(reason);
+        }
+        let row = (created, name.clone());
+        match self.indexes.get(&row) {
+            Some(found) if found.is_same(&index) => return Decision::Committed,
+            Some(found) => {
+                return Decision::Refused(format!(
+                    "the table {table:?} has the index {name:?} with another definition, {}",
+                    found.definition()
+                ));
+            }
+            None => {}
+        }
+        index.created = self.applied.count_table();
+        let storage = &self.replica.storage;
+        storage.indexes.declare(table, index.clone());
+        if storage.indexes.is_other(table, &index.name) {
+            storage.drop_entries(table, &index.name);
+        }
+        self.indexes.insert(row.clone(), index.clone());
+        changes.index_rows.push((row, Some(index)));
+        self.record_catalog(entry, &[table], changes);
+        Decision::Committed
+    }
+
+    /// Lists an index no more. Transactions that read it before conflict, because later writers do
+    /// not name the keys of its entries.
+    pub(super) fn drop_index(
+        &mut self,
+        entry: u64,
+        table: &str,
+        (name, created): (String, u64),
+        changes: &mut EntryChanges,
+    ) -> Decision {
+        let Some(ClusterTable { created: number, .. }) = self.tables.get(table) else {
+            return no_table(table);
+        };
+        let row = (*number, name);
+        if self.indexes.get(&row).is_none_or(|found| found.created != created) {
+            return Decision::Refused(format!("the table {table:?} has no index {:?}", row.1));
+        }
+        self.record_catalog(entry, &[table], changes);
+        self.indexes.remove(&row);
+        let storage = &self.replica.storage;
+        storage.indexes.undeclare(table, &row.1);
+        storage.drop_entries(table, &row.1);
+        changes.index_rows.push((row, None));
+        Decision::Committed
+    }
+
+    /// Returns a table and its indexes.
+    pub(super) fn spaces_of<'s>(&'s self, table: &'s str) -> Vec<KeySpace<'s>> {
+        let mut spaces = vec![KeySpace { table, index: None }];
+        if let Some(ClusterTable { created, .. }) = self.tables.get(table) {
+            let rows = self.indexes.range((*created, String::new())..);
+            let own = rows.take_while(|((number, _), _)| number == created);
+            spaces.extend(own.map(|((_, name), _)| KeySpace { table, index: Some(name) }));
+        }
+        spaces
+    }
+
+    /// Lists the indexes of a dropped table no more.
+    pub(super) fn drop_indexes_of(&mut self, table: &ClusterTable, changes: &mut EntryChanges) {
+        let of_table = |(number, _): &(u64, String)| *number == table.created;
+        let rows: Vec<_> = self.indexes.keys().filter(|row| of_table(row)).cloned().collect();
+        for row in rows {
+            self.indexes.remove(&row);
+            changes.index_rows.push((row, None));
+        }
+        self.replica.storage.indexes.remove_table(&table.name);
+    }
+
+    /// Compares the indexes of the database with the cluster's, and drops the others.
+    pub(super) fn reset_indexes(&self) {
+        let by_number = |number: u64| self.tables.values().find(|table| table.created == number);
+        let declared = self.indexes.iter().filter_map(|((number, _), index)| {
+            Some((by_number(*number)?.name.clone(), index.clone()))
+        });
+        let storage = &self.replica.storage;
+        for (table, index) in storage.indexes.reset(declared.collect()) {
+            storage.drop_entries(&table, &index);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Indexes of the cluster: creating, attaching and dropping them.
+
+use std::sync::Arc;
+
+use braiddb::proposals::KeySpace;
+use braiddb::{
+    Index, IndexError, IndexKeys, IndexOptions, Key, Table, TableKey, Transaction, Value,
+};
+use tokio::time::Instant;
+
+use crate::catalog::{PAUSE, is_busy};
+use crate::cluster::Cluster;
+use crate::command::{CatalogChange, ClusterIndex};
+use crate::error::{Error, Result};
+
+impl Cluster {
+    /// Attaches an index of a table on this node, and creates it for the cluster if no index of the
+    /// table has this name. It works like [`Database::index`](braiddb::Database::index): `extract`
+    /// receives each value, and pushes the index keys of the record.
+    ///
+    /// The function is code and is not stored. **Each node calls this with the same function
+    /// immediately after [`Cluster::start`]**, also after a restart. Raise
+    /// [`IndexOptions::version`] when the function changes. Until a node has attached all indexes of
+    /// a table, its transactions that write the table fail with [`Error::IndexNotAttached`]; it
+    /// applies those of the other nodes.
+    ///
+    /// Existing records are indexed on this node before the call returns, while transactions of all
+    /// nodes continue. Use [`Cluster::with_timeout`] for large tables. If the call ends early, the
+    /// next one continues. Transactions and snapshots that are active on this node delay it.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork};
+    /// use braiddb::{Database, IndexOptions, Options, Table, Transaction};
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let transport = MemoryNetwork::default().transport("first");
+    /// # let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
+    /// # cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
+    /// let names: Table<u64, str> = cluster.open_or_create_table("names").await?;
+    /// // On every node.
+    /// let by_name = cluster
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// let put = async move |tx: &Transaction| tx.put(&names, &7, "Ada").await;
+    /// let token = cluster.run(put).await?.token;
+    /// let find = async move |tx: &Transaction| {
+    ///     let mut scan = tx.scan_prefix_by(&by_name, "A")?;
+    ///     Ok(scan.next().await?.map(|(_, number, _)| number))
+    /// };
+    /// assert_eq!(cluster.read(Consistency::Session(token), find).await?, Some(7));
+    /// # cluster.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`IndexError::Mismatch`](braiddb::IndexError) if the cluster has the index with other options,
+    /// another version of the function, or another type of keys: drop the index, or start the node
+    /// with the program that fits. [`IndexError::DuplicateKey`](braiddb::IndexError) if it is unique,
+    /// and two records have one key; then the cluster does not have the index. The errors of
+    /// `Database::index` and of [`Cluster::run`].
+    pub async fn index<S, K, V, F>(
+        &self,
+        table: &Table<K, V>,
+        name: &str,
+        options: IndexOptions,
+        extract: F,
+    ) -> Result<Index<S, K, V>>
+    where
+        S: Key + ?Sized,
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+        F: Fn(V::Ref<'_>, &mut IndexKeys<'_, S>) + Send + Sync + 'static,
+    {
+        let deadline = Instant::now() + self.timeout;
+        let wanted = ClusterIndex::new(name, S::type_name(), options);
+        self.require_version(2, deadline).await?;
+        let extract = Arc::new(extract);
+        let storage = &self.inner.replica.storage;
+        loop {
+            let late = |_| Error::Timeout(self.timeout);
+            let found = tokio::time::timeout_at(deadline, self.find_table(table)).await;
+            let (table_name, created) = found.map_err(late)??;
+            let declared = storage.index_row(created, name).await?;
+            if let Some(declared) = &declared
+                && !declared.is_same(&wanted)
+            {
+                if storage.indexes.is_other(&table_name, name) {
+                    storage.drop_entries(&table_name, name);
+                }
+                let (table, index) = (table_name, name.to_owned());
+                let (stored, requested) = (declared.definition(), wanted.definition());
+                let mismatch = IndexError::Mismatch { table, index, stored, requested };
+                return Err(braiddb::Error::from(mismatch).into());
+            }
+            let begun = storage.indexes.begin_building(&table_name, name);
+            let number = tokio::time::timeout_at(deadline, begun).await.map_err(late)?;
+            let keys = extract.clone();
+            let build = storage.db.index(table, name, options, move |value, keys_of_record| {
+                keys(value, keys_of_record);
+            });
+            let built = tokio::select! {
+                biased;
+                built = build => built,
+                () = storage.indexes.must_stop(&table_name, name, number) => continue,
+                () = tokio::time::sleep_until(deadline) => return Err(Error::Timeout(self.timeout)),
+            };
+            let index = match built {
+                Ok(index) => index,
+                Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Err(error) => {
+                    storage.drop_entries(&table_name, name);
+                    match (&error, declared) {
+                        // This node has another index of this name, which the cluster has no more.
+                        (braiddb::Error::Index(of), _)
+                            if matches!(**of, IndexError::Mismatch { .. }) =>
+                        {
+                            continue;
+                        }
+                        // The cluster has it since a time when there were no transactions that
+                        // checked it. No node can complete it.
+                        (braiddb::Error::Index(of), Some(declared))
+                            if matches!(**of, IndexError::DuplicateKey { .. }) =>
+                        {
+                            self.undeclare_index(table_name, declared, deadline).await?;
+                        }
+                        _ => {}
+                    }
+                    return Err(error.into());
+                }
+            };
+            if !storage.indexes.end_building(&table_name, &wanted, number) {
+                continue;
+            }
+            if declared.is_none() {
+                let index = wanted.clone();
+                let change = CatalogChange::CreateIndex { table: table_name, created, index };
+                match self.change_catalog(change, deadline).await {
+                    // The table was renamed or dropped, or has another index of this name by now.
+                    Err(Error::Refused(_)) if Instant::now() < deadline => {}
+                    changed => changed?,
+                }
+                // Other nodes may have written records with the same key before that.
+                continue;
+            }
+            if storage.indexes.is_ready(&table_name, &wanted) {
+                return Ok(index);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Timeout(self.timeout));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Drops an index of a table on all nodes. Each node deletes its entries in the background, when
+    /// the transactions and snapshots that are active on it have ended.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use braid_cluster::{Cluster, ClusterOptions, MemoryNetwork};
+    /// # use braiddb::{Database, IndexOptions, Options, Table};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let transport = MemoryNetwork::default().transport("first");
+    /// # let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
+    /// # cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
+    /// let names: Table<u64, str> = cluster.open_or_create_table("names").await?;
+    /// let extract = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+    /// cluster.index(&names, "by_name", IndexOptions::default(), extract).await?;
+    /// cluster.drop_index("names", "by_name").await?;
+    /// # cluster.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the cluster has no such table, or the table no such index; the errors of
+    /// [`Cluster::run`].
+    pub async fn drop_index(&self, table: &str, name: &str) -> Result<()> {
+        let deadline = Instant::now() + self.timeout;
+        let storage = &self.inner.replica.storage;
+        // The node may not have applied the creation yet.
+        let index = self.read_index(deadline).await?;
+        let applied = self.inner.replica.wait_applied(index);
+        let applied = tokio::time::timeout_at(deadline, applied).await;
+        applied.map_err(|_| Error::Timeout(self.timeout))?;
+        let created = storage.table_row(table).await?.map(|table| table.created);
+        let index = match created {
+            Some(created) => storage.index_row(created, name).await?,
+            None => return Err(Error::Refused(format!("the cluster has no table {table:?}"))),
+        };
+        let missing = || Error::Refused(format!("the table {table:?} has no index {name:?}"));
+        self.undeclare_index(table.to_owned(), index.ok_or_else(missing)?, deadline).await
+    }
+
+    async fn undeclare_index(
+        &self,
+        table: String,
+        ClusterIndex { name: index, created, .. }: ClusterIndex,
+        deadline: Instant,
+    ) -> Result<()> {
+        self.change_catalog(CatalogChange::DropIndex { table, index, created }, deadline).await
+    }
+
+    /// Returns the current name of a table, and the number of its creation.
+    async fn find_table<K, V>(&self, table: &Table<K, V>) -> Result<(String, u64)>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let storage = &self.inner.replica.storage;
+        loop {
+            let encoded = table.encoded();
+            let read = async move |tx: &Transaction| tx.first(&encoded).await.map(drop);
+            let named = match storage.db.execute(read).await {
+                // The handle has the name with which the table was opened.
+                Ok(read) => {
+                    let names = |space: KeySpace<'_>| space.table.to_owned();
+                    let range = read.reads.ranges().next().map(|range| names(range.0));
+                    range.or_else(|| read.reads.points().next().map(|point| names(point.0)))
+                }
+                Err(error) if is_busy(&error) => None,
+                Err(error) => return Err(error.into()),
+            };
+            if let Some(name) = named
+                && let Some(row) = storage.table_row(&name).await?
+            {
+                return Ok((name, row.created));
+            }
+            // An entry that renames the table is being applied, or a snapshot is installed.
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The error of a table that has an index which the program has not attached.
+pub fn not_attached(error: &braiddb::Error) -> Option<Error> {
+    match error {
+        braiddb::Error::Index(error) => match &**error {
+            IndexError::Detached { table, index } => {
+                let (table, index) = (table.clone(), index.clone());
+                Some(Error::IndexNotAttached { table, index })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}

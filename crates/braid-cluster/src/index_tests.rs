@@ -1,0 +1,97 @@
+//! The state machine with indexes, without a network.
+
+use braiddb::{Index, IndexOptions, Table, Transaction};
+
+use crate::command::{Action, CatalogChange, ClusterIndex, Decision, ExecutedTransaction};
+use crate::machine_tests::{Node, change, create, drop_a, submission, table, version_2};
+
+/// A transaction that is executed on a node.
+async fn executed<F>(node: &Node, base: u64, body: F) -> Action
+where
+    F: AsyncFn(&Transaction) -> braiddb::Result<()> + Send + 'static,
+{
+    let proposal = node.replica.storage.db.execute(body).await.unwrap();
+    let (reads, writes) = (proposal.reads.as_bytes(), proposal.writes.as_bytes());
+    let (reads, writes) = (reads.to_vec().into(), writes.to_vec().into());
+    Action::Transaction(ExecutedTransaction { base, reads, writes })
+}
+
+/// Adds an index of the table `a` to the entries of a node, by value.
+async fn attach(node: &Node) -> Index<u64, u64, u64> {
+    let db = &node.replica.storage.db;
+    let a: Table<u64, u64> = db.open_table("a").await.unwrap();
+    db.index(&a, "by_value", IndexOptions::default(), |value, keys| keys.push(&value))
+        .await
+        .unwrap()
+}
+
+fn create_index(base: u64) -> Action {
+    let index = ClusterIndex::new("by_value", "u64".to_owned(), IndexOptions::default());
+    change(base, CatalogChange::CreateIndex { table: "a".to_owned(), created: 1, index })
+}
+
+fn drop_index(base: u64, created: u64) -> Action {
+    let (table, index) = ("a".to_owned(), "by_value".to_owned());
+    change(base, CatalogChange::DropIndex { table, index, created })
+}
+
+/// They do not name the keys of index entries, or read entries whose keys later transactions do not
+/// name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_conflict_with_changes_of_indexes() {
+    let mut node = Node::new().await;
+    node.apply(1, &[version_2(), submission(1, table()), submission(2, create("b", "u64"))]).await;
+    let a: Table<u64, u64> = node.replica.storage.db.open_table("a").await.unwrap();
+    let b: Table<u64, u64> = node.replica.storage.db.open_table("b").await.unwrap();
+    let of = a.clone();
+    let put = executed(&node, 1, async move |tx| tx.put(&of, &1, &1).await).await;
+    let index = attach(&node).await;
+    assert_eq!(node.apply(2, &[submission(3, create_index(1))]).await, [Decision::Committed]);
+    assert_eq!(node.apply(3, &[submission(4, put)]).await, [Decision::Conflict]);
+    // Again, and with another definition.
+    assert_eq!(node.apply(4, &[submission(5, create_index(3))]).await, [Decision::Committed]);
+    let other = ClusterIndex::new("by_value", "u64".to_owned(), IndexOptions::default().version(1));
+    let other = CatalogChange::CreateIndex { table: "a".to_owned(), created: 1, index: other };
+    let told = node.apply(5, &[submission(6, change(4, other))]).await;
+    assert!(matches!(&told[..], [Decision::Refused(why)] if why.contains("version 0")), "{told:?}");
+    // It reads entries only.
+    let mut read = Vec::new();
+    for _ in 0..2 {
+        let (index, b) = (index.clone(), b.clone());
+        let body = async move |tx: &Transaction| {
+            assert_eq!(tx.entries_by(&index, ..)?.next().await?, None);
+            tx.put(&b, &1, &1).await
+        };
+        read.push(executed(&node, 5, body).await);
+    }
+    let mut node = node.restart().await;
+    let second = submission(8, read.pop().unwrap());
+    let told = node.apply(6, &[submission(7, drop_index(5, 9))]).await;
+    assert!(matches!(told[..], [Decision::Refused(_)]), "the number of another index: {told:?}");
+    assert_eq!(node.apply(7, &[submission(9, drop_index(6, 3))]).await, [Decision::Committed]);
+    assert_eq!(node.apply(8, &[second]).await, [Decision::Conflict]);
+    // The drop of the table drops its indexes.
+    assert_eq!(node.apply(9, &[submission(10, create_index(8))]).await, [Decision::Committed]);
+    let read = match read.pop().unwrap() {
+        Action::Transaction(executed) => {
+            Action::Transaction(ExecutedTransaction { base: 9, ..executed })
+        }
+        _ => unreachable!("a transaction"),
+    };
+    assert_eq!(node.apply(10, &[submission(11, drop_a(9))]).await, [Decision::Committed]);
+    assert!(node.rows("raft.indexes").await.is_empty());
+    assert_eq!(node.apply(11, &[submission(12, read)]).await, [Decision::Conflict]);
+}
+
+/// The database has entries of an index that it did not finish to drop, or to create.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_drops_entries_of_indexes_that_the_cluster_does_not_have() {
+    let mut node = Node::new().await;
+    node.apply(1, &[version_2(), submission(1, table())]).await;
+    attach(&node).await;
+    let node = node.restart().await;
+    let db = &node.replica.storage.db;
+    while !db.indexes().await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}

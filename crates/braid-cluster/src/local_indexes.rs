@@ -1,0 +1,480 @@
+//! Indexes on this node: those that the cluster has, and the entries that this node keeps.
+//!
+//! The entries of an index follow from the records, so each node keeps them itself and the log does
+//! not contain them. A node without the entries of an index applies entries of the log like the
+//! others. But it executes no transactions that write the table, because it can neither check unique
+//! keys nor name the keys of index entries for the certification.
+//!
+//! The database refuses writes to a table with an index that the program has not attached, and
+//! writes for which a key function fails. The log does not wait for that: the node drops such
+//! entries, and builds them again when the program attaches the index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braiddb::indexes::{IndexDescription, IndexStage};
+use braiddb::proposals::{KeySet, RowWrites};
+use braiddb::{ErrorKind, IndexError, Result, Transaction};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::catalog::{PAUSE, is_busy};
+use crate::command::ClusterIndex;
+use crate::storage::Storage;
+
+/// Time after the start of a node in which entries that write an indexed table wait until the
+/// program has attached the index.
+const ATTACH_TIME: Duration = Duration::from_secs(2);
+/// Longest pause before a write is repeated that waits for the end of an index.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+
+/// The indexes of all tables of the cluster.
+#[derive(Debug)]
+pub struct LocalIndexes {
+    tables: Mutex<BTreeMap<String, TableIndexes>>,
+    /// Number of changes so far.
+    changes: watch::Sender<u64>,
+    /// End of the time in which entries wait for the program.
+    attach_until: Instant,
+}
+
+#[derive(Debug, Default)]
+struct TableIndexes {
+    /// Number of reasons for which the database must not build an index of the table now.
+    blocks: u32,
+    indexes: BTreeMap<String, LocalIndex>,
+}
+
+#[derive(Debug, Default)]
+struct LocalIndex {
+    /// The index in the cluster's catalog, if it is there.
+    declared: Option<ClusterIndex>,
+    stage: LocalStage,
+    /// The definition of the entries, once they are complete.
+    built: Option<ClusterIndex>,
+    /// Number of times that its entries were dropped.
+    drops: u64,
+}
+
+impl LocalIndex {
+    /// Returns whether this node has all entries of an index with this definition.
+    fn is_built(&self, wanted: &ClusterIndex) -> bool {
+        let is_same = self.built.as_ref().is_some_and(|built| built.is_same(wanted));
+        is_same && self.stage == LocalStage::Ready
+    }
+
+    /// Returns whether the cluster has the index, and this node all of its entries.
+    fn is_complete(&self) -> bool {
+        self.declared.as_ref().is_some_and(|declared| self.is_built(declared))
+    }
+
+    /// Returns whether this node has all entries of an index with another definition.
+    fn is_other(&self) -> bool {
+        self.stage == LocalStage::Ready && self.declared.is_some() && !self.is_complete()
+    }
+}
+
+/// Entries of an index on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LocalStage {
+    /// The node has none.
+    #[default]
+    Absent,
+    /// The program has not attached them. Until then, the table cannot be written.
+    Detached,
+    /// They are attached, and may be incomplete.
+    Building,
+    /// They are attached and complete.
+    Ready,
+    /// They are being dropped.
+    Dropping,
+}
+
+/// Whether a transaction may be proposed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum IndexCheck {
+    Passed,
+    /// An index changed at the same time.
+    Changed,
+    /// The node cannot execute transactions that write the table.
+    NotAttached {
+        table: String,
+        index: String,
+    },
+}
+
+/// Keeps the database from building indexes of a table, which would delay changes of the table.
+#[derive(Debug)]
+pub struct BuildBlock {
+    indexes: Arc<LocalIndexes>,
+    table: String,
+}
+
+impl Drop for BuildBlock {
+    fn drop(&mut self) {
+        self.indexes.change(|tables| {
+            if let Some(table) = tables.get_mut(&self.table) {
+                table.blocks = table.blocks.saturating_sub(1);
+            }
+        });
+    }
+}
+
+impl LocalIndexes {
+    /// Lists the indexes of a database, of which the program has attached none.
+    pub fn new(found: Vec<IndexDescription>) -> Arc<Self> {
+        let mut tables: BTreeMap<String, TableIndexes> = BTreeMap::new();
+        for IndexDescription { table, name, stage, .. } in found {
+            if stage != IndexStage::Dropping {
+                let index = LocalIndex { stage: LocalStage::Detached, ..LocalIndex::default() };
+                tables.entry(table).or_default().indexes.insert(name, index);
+            }
+        }
+        let attach_until = Instant::now() + ATTACH_TIME;
+        Arc::new(Self { tables: Mutex::new(tables), changes: watch::Sender::new(0), attach_until })
+    }
+
+    fn tables(&self) -> MutexGuard<'_, BTreeMap<String, TableIndexes>> {
+        // No code that holds the lock can leave the state half changed.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and wakes all that wait for a change.
+    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<String, TableIndexes>) -> T) -> T {
+        let mut tables = self.tables();
+        let changed = change(&mut tables);
+        // With the lock, so that a reader of both sees either before or after.
+        self.changes.send_modify(|changes| *changes += 1);
+        changed
+    }
+
+    fn change_index<T>(
+        &self,
+        table: &str,
+        index: &str,
+        change: impl FnOnce(&mut LocalIndex) -> T,
+    ) -> T {
+        self.change(|tables| {
+            let table = tables.entry(table.to_owned()).or_default();
+            change(table.indexes.entry(index.to_owned()).or_default())
+        })
+    }
+
+    /// Returns the number of changes so far.
+    pub fn changes(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
+    /// Waits until a condition holds.
+    async fn wait(&self, mut holds: impl FnMut(&BTreeMap<String, TableIndexes>) -> bool) {
+        let mut changes = self.changes.subscribe();
+        while !holds(&self.tables()) {
+            // The sender lives as long as `self`.
+            _ = changes.changed().await;
+        }
+    }
+
+    /// Notes that the cluster has an index.
+    pub fn declare(&self, table: &str, declared: ClusterIndex) {
+        let name = declared.name.clone();
+        self.change_index(table, &name, |index| index.declared = Some(declared));
+    }
+
+    /// Returns whether this node has the entries of an index of this name with another definition.
+    pub fn is_other(&self, table: &str, index: &str) -> bool {
+        let tables = self.tables();
+        let index = tables.get(table).and_then(|table| table.indexes.get(index));
+        index.is_some_and(LocalIndex::is_other)
+    }
+
+    /// Notes that the cluster has an index no more.
+    pub fn undeclare(&self, table: &str, index: &str) {
+        self.change_index(table, index, |index| index.declared = None);
+    }
+
+    pub fn rename_table(&self, from: &str, to: &str) {
+        self.change(|tables| {
+            if let Some(mut indexes) = tables.remove(from) {
+                indexes.blocks = 0;
+                tables.insert(to.to_owned(), indexes);
+            }
+        });
+    }
+
+    pub fn remove_table(&self, table: &str) {
+        self.change(|tables| tables.remove(table));
+    }
+
+    /// Replaces the list of the cluster's indexes, by table. Returns the table and the name of those
+    /// that this node must drop, because the cluster does not have them any more.
+    pub fn reset(&self, declared: Vec<(String, ClusterIndex)>) -> BTreeSet<(String, String)> {
+        self.change(|tables| {
+            let mut before = BTreeSet::new();
+            for (table, TableIndexes { indexes, .. }) in &mut *tables {
+                for (name, index) in indexes {
+                    if index.declared.take().is_some() || index.stage == LocalStage::Detached {
+                        before.insert((table.clone(), name.clone()));
+                    }
+                }
+            }
+            for (table, index) in declared {
+                let (indexes, name) = (tables.entry(table).or_default(), index.name.clone());
+                indexes.indexes.entry(name).or_default().declared = Some(index);
+            }
+            // One that is being created was not in the catalog, and is not.
+            before.retain(|(table, name)| {
+                let index = &tables[table].indexes[name];
+                index.declared.is_none() || index.is_other()
+            });
+            before
+        })
+    }
+
+    /// Stops the building of indexes of a table until the result is dropped.
+    pub fn block(self: &Arc<Self>, table: &str) -> BuildBlock {
+        self.change(|tables| tables.entry(table.to_owned()).or_default().blocks += 1);
+        BuildBlock { indexes: self.clone(), table: table.to_owned() }
+    }
+
+    /// Waits until no entries of indexes of a table are being dropped.
+    pub async fn wait_dropped(&self, table: &str) {
+        let is_dropping = |index: &LocalIndex| index.stage == LocalStage::Dropping;
+        self.wait(|tables| {
+            tables.get(table).is_none_or(|table| !table.indexes.values().any(is_dropping))
+        })
+        .await;
+    }
+
+    /// Waits until an index may be built, and notes that it is. Returns a number for
+    /// [`LocalIndexes::end_building`].
+    pub async fn begin_building(&self, table: &str, index: &str) -> u64 {
+        loop {
+            self.wait(|tables| {
+                tables.get(table).is_none_or(|table| {
+                    let found = table.indexes.get(index);
+                    table.blocks == 0 && found.is_none_or(|it| it.stage != LocalStage::Dropping)
+                })
+            })
+            .await;
+            let begun = self.change_index(table, index, |index| match index.stage {
+                LocalStage::Dropping => None,
+                LocalStage::Ready => Some(index.drops),
+                LocalStage::Absent | LocalStage::Detached | LocalStage::Building => {
+                    index.stage = LocalStage::Building;
+                    Some(index.drops)
+                }
+            });
+            if let Some(drops) = begun {
+                return drops;
+            }
+        }
+    }
+
+    /// Waits until the database must stop to build an index.
+    pub async fn must_stop(&self, table: &str, index: &str, drops: u64) {
+        self.wait(|tables| {
+            tables.get(table).is_none_or(|table| {
+                table.blocks > 0 || table.indexes.get(index).is_none_or(|it| it.drops != drops)
+            })
+        })
+        .await;
+    }
+
+    /// Notes that an index is complete. Returns `false` if its entries were dropped since the
+    /// building began.
+    pub fn end_building(&self, table: &str, built: &ClusterIndex, drops: u64) -> bool {
+        self.change_index(table, &built.name, |index| {
+            let is_kept = index.drops == drops;
+            if is_kept {
+                (index.stage, index.built) = (LocalStage::Ready, Some(built.clone()));
+            }
+            is_kept
+        })
+    }
+
+    /// Returns whether the cluster has this index, and this node its entries.
+    pub fn is_ready(&self, table: &str, wanted: &ClusterIndex) -> bool {
+        let tables = self.tables();
+        let index = tables.get(table).and_then(|table| table.indexes.get(&wanted.name));
+        index.is_some_and(|index| index.is_complete() && index.is_built(wanted))
+    }
+
+    /// Notes that the entries of an index are about to be dropped. Returns `false` if they are
+    /// already.
+    fn begin_dropping(&self, table: &str, index: &str) -> bool {
+        self.change_index(table, index, |index| {
+            index.drops += 1;
+            std::mem::replace(&mut index.stage, LocalStage::Dropping) != LocalStage::Dropping
+        })
+    }
+
+    /// Notes that the node has no entries of an index.
+    pub fn end_dropping(&self, table: &str, index: &str) {
+        self.change(|tables| {
+            let Some(table) = tables.get_mut(table) else { return };
+            if let Some(found) = table.indexes.get_mut(index) {
+                found.stage = LocalStage::Absent;
+                if found.declared.is_none() {
+                    table.indexes.remove(index);
+                }
+            }
+        });
+    }
+
+    /// Checks that this node had all indexes that a transaction needs, since there were `changes`.
+    pub fn check(&self, reads: &KeySet, writes: &RowWrites, changes: u64) -> IndexCheck {
+        let tables = self.tables();
+        if tables.values().all(|table| table.indexes.is_empty()) {
+            return IndexCheck::Passed;
+        }
+        let mut uses_indexes = false;
+        let spaces = reads.points().map(|point| point.0).chain(reads.ranges().map(|it| it.0));
+        for space in spaces {
+            let Some(index) = space.index else { continue };
+            uses_indexes = true;
+            let found = tables.get(space.table).and_then(|table| table.indexes.get(index));
+            match found.map(|index| index.stage) {
+                Some(LocalStage::Building | LocalStage::Ready | LocalStage::Detached) => {}
+                Some(LocalStage::Absent | LocalStage::Dropping) | None => {
+                    return IndexCheck::Changed;
+                }
+            }
+        }
+        let mut last = None;
+        for row in writes.rows() {
+            if last.replace(row.table) == Some(row.table) {
+                continue;
+            }
+            let Some(table) = tables.get(row.table) else { continue };
+            for (name, index) in &table.indexes {
+                uses_indexes = true;
+                if index.declared.is_some() && !index.is_complete() {
+                    let (table, index) = (row.table.to_owned(), name.clone());
+                    return IndexCheck::NotAttached { table, index };
+                }
+            }
+        }
+        // `change` holds the same lock.
+        match uses_indexes && self.changes() != changes {
+            true => IndexCheck::Changed,
+            false => IndexCheck::Passed,
+        }
+    }
+}
+
+impl Storage {
+    /// Makes a write to tables that the log, or a snapshot, asks for. If indexes on this node
+    /// prevent it, their entries are dropped first.
+    pub async fn write_indexed<T, F>(
+        &self,
+        tables: &BTreeSet<String>,
+        mut write: impl FnMut() -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let is_attached = self.indexes.wait(|listed| {
+            let written = tables.iter().filter_map(|table| listed.get(table));
+            let mut indexes = written.flat_map(|table| table.indexes.values());
+            indexes.all(|index| index.stage != LocalStage::Detached)
+        });
+        // Afterwards the write fails, and the entries are dropped.
+        _ = tokio::time::timeout_at(self.indexes.attach_until, is_attached).await;
+        let mut pause = PAUSE;
+        loop {
+            match write().await {
+                Err(error) if is_of_index(&error) && self.drop_failed(tables, &error) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(MAX_PAUSE);
+                }
+                written => return written,
+            }
+        }
+    }
+
+    /// Drops the entries on this node of the indexes that made a write fail. Returns whether
+    /// entries are being dropped.
+    fn drop_failed(&self, tables: &BTreeSet<String>, error: &braiddb::Error) -> bool {
+        let mut failed = Vec::new();
+        for (table, TableIndexes { indexes, .. }) in &*self.indexes.tables() {
+            for (index, LocalIndex { stage, .. }) in indexes {
+                if tables.contains(table) && *stage != LocalStage::Absent {
+                    failed.push((table.clone(), index.clone(), *stage));
+                }
+            }
+        }
+        if let Some((table, index)) = failed_index(error)
+            && failed.iter().any(|(its, name, _)| (&**its, &**name) == (table, index))
+        {
+            failed.retain(|(its, name, _)| (&**its, &**name) == (table, index));
+        }
+        for (table, index, stage) in &failed {
+            if *stage != LocalStage::Dropping {
+                tracing::warn!(
+                    "this node drops its entries of the index {index:?} of the table {table:?}, \
+                     because they prevent the application of the log: {error}; call Cluster::index \
+                     to build them again"
+                );
+                self.drop_entries(table, index);
+            }
+        }
+        !failed.is_empty()
+    }
+
+    /// Drops the entries of an index on this node in the background.
+    pub fn drop_entries(&self, table: &str, index: &str) {
+        if !self.indexes.begin_dropping(table, index) {
+            return;
+        }
+        let (storage, table, index) = (self.clone(), table.to_owned(), index.to_owned());
+        tokio::spawn(async move {
+            loop {
+                match storage.try_drop_entries(&table, &index).await {
+                    Err(error) if is_busy(&error) => tokio::time::sleep(PAUSE).await,
+                    Err(error) if !is_missing(&error) => {
+                        tracing::warn!("the index {index:?} of {table:?} is not dropped: {error}");
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+            storage.indexes.end_dropping(&table, &index);
+        });
+    }
+
+    async fn try_drop_entries(&self, table: &str, index: &str) -> Result<()> {
+        let name = table.to_owned();
+        let open = async move |tx: &Transaction| tx.open_encoded_table(&name).await;
+        let (table, _) = self.db.run(open).await?;
+        self.db.drop_index(&table, index).await
+    }
+}
+
+/// Returns whether the table or the index is missing.
+fn is_missing(error: &braiddb::Error) -> bool {
+    match error {
+        braiddb::Error::TableNotFound(_) => true,
+        braiddb::Error::Index(error) => matches!(**error, IndexError::NotFound { .. }),
+        _ => false,
+    }
+}
+
+/// Returns whether an index may be the reason why rows of the log cannot be written.
+fn is_of_index(error: &braiddb::Error) -> bool {
+    error.kind() == ErrorKind::Call || matches!(error, braiddb::Error::Decode(_))
+}
+
+/// Returns table and name of the index that an error names.
+fn failed_index(error: &braiddb::Error) -> Option<(&str, &str)> {
+    match error {
+        braiddb::Error::UniqueViolation(violation) => Some((&violation.table, &violation.index)),
+        braiddb::Error::Index(error) => match &**error {
+            IndexError::Detached { table, index } | IndexError::Inconsistent { table, index } => {
+                Some((table, index))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
