@@ -4,8 +4,9 @@
 //! no entry twice and skips none.
 
 mod indexes;
+mod staged;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braiddb::proposals::{KeySet, KeySpace, OrderedCertifier, RowWrites};
@@ -15,8 +16,8 @@ use serde::de::DeserializeOwned;
 
 use crate::catalog;
 use crate::command::{
-    Action, CatalogChange, ClusterIndex, ClusterTable, Command, Decision, ExecutedTransaction,
-    Submission,
+    Action, CatalogChange, ClusterIndex, ClusterStagedTable, ClusterTable, Command, Decision,
+    ExecutedTransaction, Submission,
 };
 use crate::error::{self, Error};
 use crate::raft::{EncodedCommand, LogId, Membership};
@@ -47,6 +48,8 @@ pub struct Applier {
     tables: BTreeMap<String, ClusterTable>,
     /// The cluster's indexes, by the number of the table's creation and by name.
     indexes: BTreeMap<(u64, String), ClusterIndex>,
+    /// Staged tables, by their hidden names.
+    staged: BTreeMap<String, ClusterStagedTable>,
     /// Keys that recent entries wrote.
     certifier: OrderedCertifier,
 }
@@ -57,10 +60,12 @@ struct EntryChanges {
     created: Vec<ClusterTable>,
     /// Table that was renamed, with its new name.
     renamed: Option<ClusterTable>,
-    /// Name of the table that was dropped or renamed.
-    removed: Option<String>,
+    /// Names of tables that were dropped or renamed.
+    removed: Vec<String>,
     /// Indexes that were created or dropped (`None`).
     index_rows: Vec<((u64, String), Option<ClusterIndex>)>,
+    /// Staged tables that were changed, or published or discarded (`None`).
+    staged_rows: BTreeMap<String, Option<ClusterStagedTable>>,
     writes: Vec<RowWrites>,
     /// Encoded keys of `writes`, and of the catalog if it is changed.
     keys: Vec<Bytes>,
@@ -82,12 +87,14 @@ impl Applier {
         let tables = replica.storage.cluster_tables().await?;
         let tables = tables.into_iter().map(|table| (table.name.clone(), table)).collect();
         let indexes = replica.storage.cluster_indexes().await?;
+        let staged = replica.storage.staged_tables().await?;
         let bytes = replica.window_bytes;
         let certifier = restore_certifier(&replica.storage, &applied, bytes).await?;
         replica.reset_applied(applied.index());
         replica.local.set_version(applied.version());
-        let applier = Self { replica, applied, tables, indexes, certifier };
+        let applier = Self { replica, applied, tables, indexes, staged, certifier };
         applier.reset_indexes();
+        applier.list_staged();
         Ok(applier)
     }
 
@@ -102,7 +109,9 @@ impl Applier {
 
     pub async fn apply_membership(&mut self, log_id: LogId, members: Membership) -> Result<()> {
         self.applied.membership = members;
-        self.commit(log_id, EntryChanges::default()).await
+        let mut changes = EntryChanges::default();
+        self.discard_of_others(log_id.index, &mut changes).await?;
+        self.commit(log_id, changes).await
     }
 
     /// Applies the submissions of an entry.
@@ -124,6 +133,7 @@ impl Applier {
             let Submission { id, action } = decode_part(index, &submission)?;
             let decision = match action {
                 Action::Transaction(executed) => self.certify(index, &executed, &mut changes)?,
+                Action::Load(rows) => self.load(&rows, &mut changes),
                 Action::SetVersion { members, .. }
                     if members != *self.applied.membership.log_id() =>
                 {
@@ -162,7 +172,7 @@ impl Applier {
             return Ok(Decision::Conflict);
         }
         for row in writes.rows() {
-            let Some(table) = self.tables.get(row.table) else {
+            let Some(table) = self.table(row.table) else {
                 return Ok(no_table(row.table));
             };
             if row.value.is_some() && row.expires_at_ms.is_some() != table.ttl_ms.is_some() {
@@ -203,9 +213,10 @@ impl Applier {
             CatalogChange::DropIndex { table, index: name, created } => {
                 Ok(self.drop_index(index, &table, (name, created), changes))
             }
+            CatalogChange::Stage { id, table } => Ok(self.stage(index, id, table, changes)),
             _ if !is_alone => Ok(Decision::Refused("the change needs its own entry".to_owned())),
             CatalogChange::Drop(name) => {
-                if !self.tables.contains_key(&name) {
+                if self.table(&name).is_none() {
                     return Ok(no_table(&name));
                 }
                 self.record_catalog(index, &[&name], changes);
@@ -216,14 +227,16 @@ impl Applier {
                 if let Some(table) = self.tables.remove(&name) {
                     self.drop_indexes_of(&table, changes);
                 }
-                changes.removed = Some(name);
+                changes.removed.push(name);
                 Ok(Decision::Committed)
             }
+            CatalogChange::Publish(id) => self.publish(index, id, changes).await,
+            CatalogChange::Discard(id) => self.discard(index, id, changes).await,
             CatalogChange::Rename { from, to } => {
                 if let Err(reason) = check_name(&to) {
                     return Ok(Decision::Refused(reason));
                 }
-                let Some(table) = self.tables.get(&from) else { return Ok(no_table(&from)) };
+                let Some(table) = self.table(&from) else { return Ok(no_table(&from)) };
                 if from == to {
                     return Ok(Decision::Committed);
                 }
@@ -240,14 +253,20 @@ impl Applier {
                 self.tables.remove(&from);
                 self.tables.insert(to.clone(), renamed.clone());
                 storage.indexes.rename_table(&from, &to);
-                (changes.renamed, changes.removed) = (Some(renamed), Some(from));
+                changes.renamed = Some(renamed);
+                changes.removed.push(from);
                 Ok(Decision::Committed)
             }
         }
     }
 
-    /// Records a change of the catalog and of whole tables with their indexes: every transaction that read or wrote
-    /// them before conflicts.
+    /// Returns a table that transactions may use.
+    fn table(&self, name: &str) -> Option<&ClusterTable> {
+        self.tables.get(name).filter(|_| !name.starts_with(RESERVED_PREFIX))
+    }
+
+    /// Records a change of the catalog and of whole tables with their indexes: every transaction
+    /// that read or wrote them before conflicts.
     fn record_catalog(&mut self, index: u64, tables: &[&str], changes: &mut EntryChanges) {
         let spaces = tables.iter().flat_map(|table| self.spaces_of(table));
         let keys = KeySet::whole(spaces.chain([CATALOG_SPACE]));
@@ -263,19 +282,10 @@ impl Applier {
         mut table: ClusterTable,
         changes: &mut EntryChanges,
     ) -> Decision {
-        let ClusterTable { name, key_type, value_type, .. } = &table;
-        if let Err(reason) = check_name(name) {
+        if let Err(reason) = check_table(&table) {
             return Decision::Refused(reason);
         }
-        if key_type.len().max(value_type.len()) > MAX_TYPE_NAME_BYTES {
-            let reason = format!("the name of a type has more than {MAX_TYPE_NAME_BYTES} bytes");
-            return Decision::Refused(reason);
-        }
-        if table.ttl_ms == Some(0) {
-            let reason = "the lifetime of records is shorter than one millisecond";
-            return Decision::Refused(reason.to_owned());
-        }
-        if !self.tables.contains_key(name) {
+        if !self.tables.contains_key(&table.name) {
             table.created = self.applied.count_table();
             self.tables.insert(table.name.clone(), table.clone());
             changes.created.push(table);
@@ -294,15 +304,19 @@ impl Applier {
         let window_start = self.certifier.oldest_snapshot();
         self.applied.set_window_start(window_start);
         let (storage, applied) = (self.replica.storage.clone(), encode(&self.applied));
-        let written = changes.writes.iter().flat_map(RowWrites::rows);
-        let written: BTreeSet<String> = written.map(|row| row.table.to_owned()).collect();
+        let is_staged_changed = !changes.staged_rows.is_empty();
         let changes = Arc::new(changes);
+        let all = changes.clone();
+        let written = || {
+            let rows = all.writes.iter().flat_map(RowWrites::rows);
+            rows.map(|row| row.table.to_owned()).collect()
+        };
         let write = async move |tx: &Transaction| {
             for table in &changes.created {
                 create_table(tx, table).await?;
                 tx.put(&storage.catalog, &table.name, &encode(table)).await?;
             }
-            if let Some(name) = &changes.removed {
+            for name in &changes.removed {
                 tx.delete(&storage.catalog, name).await?;
             }
             if let Some(table) = &changes.renamed {
@@ -312,6 +326,12 @@ impl Applier {
                 match index {
                     Some(index) => tx.put(&storage.index_rows, key, &encode(index)).await?,
                     None => _ = tx.delete(&storage.index_rows, key).await?,
+                }
+            }
+            for (name, staged) in &changes.staged_rows {
+                match staged {
+                    Some(staged) => tx.put(&storage.staged_rows, name, &encode(staged)).await?,
+                    None => _ = tx.delete(&storage.staged_rows, name).await?,
                 }
             }
             for writes in &changes.writes {
@@ -327,9 +347,12 @@ impl Applier {
         self.replica.begin_applying(index);
         let storage = &self.replica.storage;
         let (lsn, _) =
-            storage.write_indexed(&written, || storage.run_visible(write.clone())).await?;
+            storage.write_indexed(written, || storage.run_visible(write.clone())).await?;
         self.replica.local.set_version(self.applied.version());
         self.replica.set_applied(index, lsn);
+        if is_staged_changed {
+            self.list_staged();
+        }
         Ok(())
     }
 }
@@ -361,6 +384,19 @@ fn undecodable(index: u64, reason: impl std::fmt::Display) -> Error {
 
 fn no_table(name: &str) -> Decision {
     Decision::Refused(format!("the cluster has no table {name:?}"))
+}
+
+/// Checks that the database accepts a new table.
+fn check_table(table: &ClusterTable) -> std::result::Result<(), String> {
+    let ClusterTable { name, key_type, value_type, ttl_ms, .. } = table;
+    check_name(name)?;
+    if key_type.len().max(value_type.len()) > MAX_TYPE_NAME_BYTES {
+        return Err(format!("the name of a type has more than {MAX_TYPE_NAME_BYTES} bytes"));
+    }
+    if *ttl_ms == Some(0) {
+        return Err("the lifetime of records is shorter than one millisecond".to_owned());
+    }
+    Ok(())
 }
 
 /// Checks that the database accepts the name of a table.

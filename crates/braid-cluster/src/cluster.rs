@@ -24,6 +24,7 @@ use crate::raft::{NodeId, Raft, Vote};
 use crate::read_index::ReadIndices;
 use crate::replica::Replica;
 use crate::service::{ReadFloor, Service};
+use crate::staged::discard_all_given_up;
 use crate::state_machine::StateMachine;
 use crate::status::{Status, StatusSource};
 use crate::storage::{CATALOG_TABLE, RESERVED_PREFIX, Storage, row};
@@ -31,7 +32,7 @@ use crate::transport::Transport;
 use crate::version::{describe_all, other_member};
 
 /// Longest deadline of a call. Longer ones have the same effect, and clocks cannot express some.
-const MAX_TIMEOUT: Duration = Duration::from_hours(24 * 365);
+pub const MAX_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// A node of a cluster. Handles are cheap to clone and work from any task.
 ///
@@ -132,6 +133,7 @@ impl Cluster {
             }
         });
         inner.transport.serve(inner.leader.service.clone())?;
+        tokio::spawn(discard_all_given_up(Arc::downgrade(&inner)));
         let timeout = inner.options.timeout.min(MAX_TIMEOUT);
         Ok(Self { inner, timeout })
     }

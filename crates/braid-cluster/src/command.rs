@@ -57,6 +57,19 @@ pub enum Action {
         /// Log id of the configuration with the members that were asked.
         members: Option<LogId>,
     },
+    /// The next rows of a staged table.
+    Load(StagedRows),
+}
+
+/// Rows of a staged table, which no other transaction reads or writes. So they are not certified.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagedRows {
+    /// Id of the staged table.
+    pub table: SubmissionId,
+    /// Number of this part of the load. Parts are applied in this order, each once.
+    pub number: u64,
+    /// Encoded `RowWrites`.
+    pub writes: Bytes,
 }
 
 /// A change of a table in the cluster's catalog.
@@ -82,6 +95,16 @@ pub enum CatalogChange {
         /// Number of the index's creation.
         created: u64,
     },
+    /// Creates a staged table, which [`CatalogChange::Publish`] gives its name. Has no effect if it
+    /// exists.
+    Stage {
+        id: SubmissionId,
+        /// With the name under which it is published.
+        table: ClusterTable,
+    },
+    Publish(SubmissionId),
+    /// Drops a staged table.
+    Discard(SubmissionId),
 }
 
 impl CatalogChange {
@@ -96,8 +119,11 @@ impl CatalogChange {
     /// Returns whether the change is a part of its entry's transaction.
     pub fn is_in_transaction(&self) -> bool {
         match self {
-            Self::Create(_) | Self::CreateIndex { .. } | Self::DropIndex { .. } => true,
-            Self::Drop(_) | Self::Rename { .. } => false,
+            Self::Create(_)
+            | Self::CreateIndex { .. }
+            | Self::DropIndex { .. }
+            | Self::Stage { .. } => true,
+            Self::Drop(_) | Self::Rename { .. } | Self::Publish(_) | Self::Discard(_) => false,
         }
     }
 }
@@ -107,7 +133,7 @@ impl Action {
     /// in several local transactions, and again if it stops before the last one.
     pub fn is_alone(&self) -> bool {
         match self {
-            Self::Transaction(_) | Self::SetVersion { .. } => false,
+            Self::Transaction(_) | Self::SetVersion { .. } | Self::Load(_) => false,
             Self::Catalog { change, .. } => !change.is_in_transaction(),
         }
     }
@@ -205,6 +231,16 @@ impl ClusterIndex {
         let unique = if self.is_unique { "unique" } else { "not unique" };
         format!("version {}, {unique}, with keys of type {}", self.version, self.key_type)
     }
+}
+
+/// A staged table, as listed in the cluster's catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStagedTable {
+    pub id: SubmissionId,
+    /// Name under which it is published.
+    pub name: String,
+    /// Number of the next part of its load.
+    pub next: u64,
 }
 
 /// Result of a submission, the same on every node.

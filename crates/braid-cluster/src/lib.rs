@@ -60,6 +60,7 @@ mod replica;
 mod run;
 mod service;
 mod snapshot;
+mod staged;
 mod state_machine;
 mod status;
 mod storage;
@@ -79,6 +80,8 @@ mod machine_tests;
 #[cfg(test)]
 mod node_tests;
 #[cfg(test)]
+mod staged_tests;
+#[cfg(test)]
 mod storage_tests;
 
 pub use client::{Client, ClientError};
@@ -93,5 +96,6 @@ pub use raft::NodeId;
 pub use read::{Consistency, Token};
 pub use run::Outcome;
 pub use service::Service;
+pub use staged::StagedTable;
 pub use status::{Role, Status};
 pub use transport::{CallError, CallFuture, Transport};

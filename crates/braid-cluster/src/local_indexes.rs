@@ -161,6 +161,13 @@ impl LocalIndexes {
         })
     }
 
+    /// Returns whether the database has an index that the program has not attached.
+    fn has_detached(&self) -> bool {
+        let tables = self.tables();
+        let mut indexes = tables.values().flat_map(|table| table.indexes.values());
+        indexes.any(|index| index.stage == LocalStage::Detached)
+    }
+
     /// Returns the number of changes so far.
     pub fn changes(&self) -> u64 {
         *self.changes.borrow()
@@ -364,27 +371,30 @@ impl LocalIndexes {
 }
 
 impl Storage {
-    /// Makes a write to tables that the log, or a snapshot, asks for. If indexes on this node
+    /// Makes a write to `tables` that the log, or a snapshot, asks for. If indexes on this node
     /// prevent it, their entries are dropped first.
     pub async fn write_indexed<T, F>(
         &self,
-        tables: &BTreeSet<String>,
+        tables: impl Fn() -> BTreeSet<String>,
         mut write: impl FnMut() -> F,
     ) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
-        let is_attached = self.indexes.wait(|listed| {
-            let written = tables.iter().filter_map(|table| listed.get(table));
-            let mut indexes = written.flat_map(|table| table.indexes.values());
-            indexes.all(|index| index.stage != LocalStage::Detached)
-        });
-        // Afterwards the write fails, and the entries are dropped.
-        _ = tokio::time::timeout_at(self.indexes.attach_until, is_attached).await;
+        if self.indexes.has_detached() {
+            let tables = tables();
+            let is_attached = self.indexes.wait(|listed| {
+                let written = tables.iter().filter_map(|table| listed.get(table));
+                let mut indexes = written.flat_map(|table| table.indexes.values());
+                indexes.all(|index| index.stage != LocalStage::Detached)
+            });
+            // Afterwards the write fails, and the entries are dropped.
+            _ = tokio::time::timeout_at(self.indexes.attach_until, is_attached).await;
+        }
         let mut pause = PAUSE;
         loop {
             match write().await {
-                Err(error) if is_of_index(&error) && self.drop_failed(tables, &error) => {
+                Err(error) if is_of_index(&error) && self.drop_failed(&tables(), &error) => {
                     tokio::time::sleep(pause).await;
                     pause = (2 * pause).min(MAX_PAUSE);
                 }

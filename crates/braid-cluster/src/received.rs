@@ -14,7 +14,7 @@ use crate::catalog;
 use crate::command::ClusterTable;
 use crate::error;
 use crate::snapshot::{Chunk, CopiedRow, SnapshotReader, snapshot_meta};
-use crate::storage::{Applied, RESERVED_PREFIX, Storage, decode, encode, row};
+use crate::storage::{Applied, Storage, decode, encode, is_own_table, row};
 
 /// Rows that one transaction of an installation writes.
 const INSTALL_STEP: usize = 1024;
@@ -186,7 +186,7 @@ async fn drop_other_tables(storage: &Storage, received: &BTreeMap<String, u64>) 
     for table in catalog::tables(&storage.db).await? {
         let is_kept =
             own.get(&table.name).is_some_and(|own| received.get(&table.name) == Some(own));
-        if !table.name.starts_with(RESERVED_PREFIX) && !is_kept {
+        if !is_own_table(&table.name) && !is_kept {
             let _no_build = storage.indexes.block(&table.name);
             catalog::drop_table(&storage.db, &table.name).await?;
             storage.indexes.remove_table(&table.name);
@@ -203,8 +203,8 @@ async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[
         Ok(if found { Some(tx.open_encoded_table(&name).await?) } else { None })
     };
     if let Some((table, _)) = storage.db.run(find).await? {
-        let names = BTreeSet::from([wanted.name.clone()]);
-        storage.write_indexed(&names, || storage.db.clear(&table)).await?;
+        let names = || BTreeSet::from([wanted.name.clone()]);
+        storage.write_indexed(names, || storage.db.clear(&table)).await?;
         return Ok(table);
     }
     let wanted = wanted.clone();
@@ -222,7 +222,7 @@ async fn write_rows(
     table: &Table<[u8], [u8]>,
     rows: Vec<CopiedRow>,
 ) -> Result<()> {
-    let (rows, names) = (Arc::new(rows), BTreeSet::from([table.name().to_owned()]));
+    let (rows, names) = (Arc::new(rows), || BTreeSet::from([table.name().to_owned()]));
     for start in (0..rows.len()).step_by(INSTALL_STEP) {
         let (rows, table) = (rows.clone(), table.clone());
         let write = async move |tx: &Transaction| {
@@ -234,7 +234,7 @@ async fn write_rows(
             }
             Ok(())
         };
-        storage.write_indexed(&names, || storage.db.run(write.clone())).await?;
+        storage.write_indexed(names, || storage.db.run(write.clone())).await?;
     }
     Ok(())
 }

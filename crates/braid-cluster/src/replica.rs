@@ -11,6 +11,7 @@ use crate::command::{Decision, SubmissionId};
 use crate::counters::Counters;
 use crate::identity::LocalNode;
 use crate::received::ReceiveSlot;
+use crate::staged::StagedTables;
 use crate::storage::Storage;
 
 /// Positions of at most this many applied entries are remembered. An execution with an older
@@ -27,6 +28,7 @@ pub struct Replica {
     pub local: Arc<LocalNode>,
     pub receiving: ReceiveSlot,
     pub counters: Arc<Counters>,
+    pub staged: StagedTables,
     /// Limit of the certification window, which tests lower on all nodes.
     pub window_bytes: u64,
     /// Held for writing while a snapshot replaces the contents.
@@ -72,6 +74,7 @@ impl Replica {
             local,
             receiving: ReceiveSlot::default(),
             counters: Arc::default(),
+            staged: StagedTables::default(),
             contents: RwLock::default(),
             applied: watch::Sender::new(0),
             applying: AtomicU64::new(0),

@@ -21,7 +21,9 @@ use serde::{Deserialize, Serialize};
 use crate::command::ClusterTable;
 use crate::raft::SnapshotMeta;
 use crate::received::CompleteSnapshot;
-use crate::storage::{Applied, CATALOG_TABLE, INDEX_TABLE, Storage, WINDOW_TABLE, decode, row};
+use crate::storage::{
+    Applied, CATALOG_TABLE, INDEX_TABLE, STAGED_TABLE, Storage, WINDOW_TABLE, decode, row,
+};
 
 /// A chunk has about this many bytes of rows, or one larger row.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -97,7 +99,7 @@ impl SnapshotReader {
         let read = async move |tx: &Transaction| {
             let applied = tx.get(&state, row::APPLIED).await?.map(decode).unwrap_or_default();
             let mut tables = VecDeque::new();
-            for name in [CATALOG_TABLE, WINDOW_TABLE, INDEX_TABLE] {
+            for name in [CATALOG_TABLE, WINDOW_TABLE, INDEX_TABLE, STAGED_TABLE] {
                 tables.push_back(open(tx, name, 0).await?);
             }
             let mut rows = tx.scan(&catalog, ..)?;

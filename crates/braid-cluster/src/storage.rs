@@ -12,7 +12,7 @@ use braiddb::{Database, Result, Table, Ticket, Transaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::command::{ClusterIndex, ClusterTable};
+use crate::command::{ClusterIndex, ClusterStagedTable, ClusterTable, SubmissionId};
 use crate::identity::FIRST_VERSION;
 use crate::local_indexes::LocalIndexes;
 use crate::raft::{LogId, Membership};
@@ -27,6 +27,10 @@ pub const CATALOG_TABLE: &str = "raft.catalog";
 pub const WINDOW_TABLE: &str = "raft.window";
 /// Name of the list of the cluster's indexes, which snapshots contain.
 pub const INDEX_TABLE: &str = "raft.indexes";
+/// Name of the list of staged tables, which snapshots contain.
+pub const STAGED_TABLE: &str = "raft.staged";
+/// Prefix of the names of staged tables.
+const STAGED_PREFIX: &str = "raft.staged.";
 
 /// The call through which programs write, for errors of other writes.
 const WRITER: &str = "cluster.run (Cluster::run of braid-cluster)";
@@ -114,6 +118,9 @@ pub struct Storage {
     /// Number of a table's creation and name of an index to encoded
     /// [`ClusterIndex`](crate::command::ClusterIndex).
     pub index_rows: Table<(u64, String), [u8]>,
+    /// Name of a staged table to encoded
+    /// [`ClusterStagedTable`](crate::command::ClusterStagedTable).
+    pub staged_rows: Table<str, [u8]>,
     /// The indexes on this node.
     pub indexes: Arc<LocalIndexes>,
 }
@@ -130,6 +137,7 @@ impl Storage {
             window: db.open_or_create_table(WINDOW_TABLE).await?,
             received: db.open_or_create_table("raft.received").await?,
             index_rows: db.open_or_create_table(INDEX_TABLE).await?,
+            staged_rows: db.open_or_create_table(STAGED_TABLE).await?,
             indexes,
             db,
         })
@@ -197,10 +205,26 @@ impl Storage {
         Ok(rows.into_iter().map(|(key, row)| (key, decode(&row))).collect())
     }
 
+    /// Returns the staged tables, by their hidden names.
+    pub async fn staged_tables(&self) -> Result<BTreeMap<String, ClusterStagedTable>> {
+        let rows = self.db.scan(&self.staged_rows, ..).await?;
+        Ok(rows.into_iter().map(|(name, row)| (name, decode(&row))).collect())
+    }
+
     /// Returns the state machine's position.
     pub async fn applied(&self) -> Result<Applied> {
         Ok(self.state_row(row::APPLIED).await?.unwrap_or_default())
     }
+}
+
+/// Returns the hidden name of a staged table.
+pub fn staged_name(id: SubmissionId) -> String {
+    format!("{STAGED_PREFIX}{id}")
+}
+
+/// Returns whether a table of the database is one of the node's own, and not of the cluster.
+pub fn is_own_table(name: &str) -> bool {
+    name.starts_with(RESERVED_PREFIX) && !name.starts_with(STAGED_PREFIX)
 }
 
 /// Encodes a value of the cluster's own tables and messages.

@@ -3,7 +3,7 @@
 mod common;
 
 use braid_cluster::{Cluster, ClusterOptions, Error};
-use braiddb::{Database, Options, Table};
+use braiddb::{Database, IndexOptions, Options, Table};
 use common::{TestCluster, add, address};
 
 /// The number of a node that runs the older program.
@@ -33,6 +33,11 @@ async fn nodes_of_two_versions_work_together_until_all_are_upgraded() {
     for node in cluster.nodes.values() {
         assert_version(node.drop_table("counters").await, "node 3");
         assert_version(node.rename_table("counters", "others").await, "node 3");
+        let table: Table<u64, u64> = node.open_or_create_table("counters").await.unwrap();
+        let by_value = |value, keys: &mut braiddb::IndexKeys<'_, u64>| keys.push(&value);
+        let index = node.index(&table, "by_value", IndexOptions::default(), by_value).await;
+        assert_version(index, "node 3");
+        assert_version(node.stage_table::<u64, u64>("staged").await, "node 3");
         assert_eq!(node.status().version, 1);
     }
     while cluster.leader().await != OLD {
