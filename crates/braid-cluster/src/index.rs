@@ -12,6 +12,7 @@ use crate::catalog::{PAUSE, is_busy};
 use crate::cluster::Cluster;
 use crate::command::{CatalogChange, ClusterIndex};
 use crate::error::{Error, Result};
+use crate::local_indexes::is_missing;
 
 impl Cluster {
     /// Attaches an index of a table on this node, and creates it for the cluster if no index of the
@@ -96,7 +97,7 @@ impl Cluster {
                 return Err(braiddb::Error::from(mismatch).into());
             }
             let begun = storage.indexes.begin_building(&table_name, name);
-            let number = tokio::time::timeout_at(deadline, begun).await.map_err(late)?;
+            let begun = tokio::time::timeout_at(deadline, begun).await.map_err(late)?;
             let keys = extract.clone();
             let build = storage.db.index(table, name, options, move |value, keys_of_record| {
                 keys(value, keys_of_record);
@@ -104,12 +105,15 @@ impl Cluster {
             let built = tokio::select! {
                 biased;
                 built = build => built,
-                () = storage.indexes.must_stop(&table_name, name, number) => continue,
+                () = begun.must_stop() => continue,
                 () = tokio::time::sleep_until(deadline) => return Err(Error::Timeout(self.timeout)),
             };
             let index = match built {
                 Ok(index) => index,
-                Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                // Its entries may be dropped at the same time.
+                Err(error)
+                    if (is_busy(&error) || is_missing(&error)) && Instant::now() < deadline =>
+                {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -134,7 +138,7 @@ impl Cluster {
                     return Err(error.into());
                 }
             };
-            if !storage.indexes.end_building(&table_name, &wanted, number) {
+            if !begun.end(&wanted) {
                 continue;
             }
             if declared.is_none() {

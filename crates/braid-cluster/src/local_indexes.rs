@@ -9,25 +9,24 @@
 //! writes for which a key function fails. The log does not wait for that: the node drops such
 //! entries, and builds them again when the program attaches the index.
 
+mod writes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use braiddb::indexes::{IndexDescription, IndexStage};
 use braiddb::proposals::{KeySet, RowWrites};
-use braiddb::{ErrorKind, IndexError, Result, Transaction};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::catalog::{PAUSE, is_busy};
 use crate::command::ClusterIndex;
-use crate::storage::Storage;
+
+pub use writes::is_missing;
 
 /// Time after the start of a node in which entries that write an indexed table wait until the
 /// program has attached the index.
 const ATTACH_TIME: Duration = Duration::from_secs(2);
-/// Longest pause before a write is repeated that waits for the end of an index.
-const MAX_PAUSE: Duration = Duration::from_millis(50);
 
 /// The indexes of all tables of the cluster.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ enum LocalStage {
     Dropping,
 }
 
-/// Whether a transaction may be proposed.
+/// Decision about whether a node may propose a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub enum IndexCheck {
     Passed,
@@ -118,6 +117,55 @@ impl Drop for BuildBlock {
                 table.blocks = table.blocks.saturating_sub(1);
             }
         });
+    }
+}
+
+/// A call that builds or attaches an index.
+#[derive(Debug)]
+pub struct IndexBuild {
+    indexes: Arc<LocalIndexes>,
+    table: String,
+    index: String,
+    /// Number of times that the entries had been dropped when the call began.
+    drops: u64,
+    was_detached: bool,
+}
+
+impl IndexBuild {
+    /// Waits until the database must stop to build the index.
+    pub async fn must_stop(&self) {
+        let holds = |tables: &BTreeMap<String, TableIndexes>| {
+            tables.get(&self.table).is_none_or(|table| {
+                let index = table.indexes.get(&self.index);
+                table.blocks > 0 || index.is_none_or(|index| index.drops != self.drops)
+            })
+        };
+        self.indexes.wait(holds).await;
+    }
+
+    /// Notes that the index is complete. Returns `false` if its entries were dropped since the call
+    /// began.
+    pub fn end(self, built: &ClusterIndex) -> bool {
+        self.indexes.change_index(&self.table, &self.index, |index| {
+            let is_kept = index.drops == self.drops;
+            if is_kept {
+                (index.stage, index.built) = (LocalStage::Ready, Some(built.clone()));
+            }
+            is_kept
+        })
+    }
+}
+
+impl Drop for IndexBuild {
+    fn drop(&mut self) {
+        if self.was_detached {
+            // The call ended early, perhaps before it attached the index.
+            self.indexes.change_index(&self.table, &self.index, |index| {
+                if index.drops == self.drops && index.stage == LocalStage::Building {
+                    index.stage = LocalStage::Detached;
+                }
+            });
+        }
     }
 }
 
@@ -253,9 +301,8 @@ impl LocalIndexes {
         .await;
     }
 
-    /// Waits until an index may be built, and notes that it is. Returns a number for
-    /// [`LocalIndexes::end_building`].
-    pub async fn begin_building(&self, table: &str, index: &str) -> u64 {
+    /// Waits until an index may be built, and notes that it is.
+    pub async fn begin_building(self: &Arc<Self>, table: &str, index: &str) -> IndexBuild {
         loop {
             self.wait(|tables| {
                 tables.get(table).is_none_or(|table| {
@@ -264,40 +311,22 @@ impl LocalIndexes {
                 })
             })
             .await;
-            let begun = self.change_index(table, index, |index| match index.stage {
-                LocalStage::Dropping => None,
-                LocalStage::Ready => Some(index.drops),
-                LocalStage::Absent | LocalStage::Detached | LocalStage::Building => {
-                    index.stage = LocalStage::Building;
-                    Some(index.drops)
+            let begun = self.change_index(table, index, |index| {
+                let before = index.stage;
+                match before {
+                    LocalStage::Dropping => return None,
+                    LocalStage::Ready => {}
+                    LocalStage::Absent | LocalStage::Detached | LocalStage::Building => {
+                        index.stage = LocalStage::Building;
+                    }
                 }
+                Some((index.drops, before == LocalStage::Detached))
             });
-            if let Some(drops) = begun {
-                return drops;
+            if let Some((drops, was_detached)) = begun {
+                let (indexes, table, index) = (self.clone(), table.to_owned(), index.to_owned());
+                return IndexBuild { indexes, table, index, drops, was_detached };
             }
         }
-    }
-
-    /// Waits until the database must stop to build an index.
-    pub async fn must_stop(&self, table: &str, index: &str, drops: u64) {
-        self.wait(|tables| {
-            tables.get(table).is_none_or(|table| {
-                table.blocks > 0 || table.indexes.get(index).is_none_or(|it| it.drops != drops)
-            })
-        })
-        .await;
-    }
-
-    /// Notes that an index is complete. Returns `false` if its entries were dropped since the
-    /// building began.
-    pub fn end_building(&self, table: &str, built: &ClusterIndex, drops: u64) -> bool {
-        self.change_index(table, &built.name, |index| {
-            let is_kept = index.drops == drops;
-            if is_kept {
-                (index.stage, index.built) = (LocalStage::Ready, Some(built.clone()));
-            }
-            is_kept
-        })
     }
 
     /// Returns whether the cluster has this index, and this node its entries.
@@ -367,124 +396,5 @@ impl LocalIndexes {
             true => IndexCheck::Changed,
             false => IndexCheck::Passed,
         }
-    }
-}
-
-impl Storage {
-    /// Makes a write to `tables` that the log, or a snapshot, asks for. If indexes on this node
-    /// prevent it, their entries are dropped first.
-    pub async fn write_indexed<T, F>(
-        &self,
-        tables: impl Fn() -> BTreeSet<String>,
-        mut write: impl FnMut() -> F,
-    ) -> Result<T>
-    where
-        F: Future<Output = Result<T>>,
-    {
-        if self.indexes.has_detached() {
-            let tables = tables();
-            let is_attached = self.indexes.wait(|listed| {
-                let written = tables.iter().filter_map(|table| listed.get(table));
-                let mut indexes = written.flat_map(|table| table.indexes.values());
-                indexes.all(|index| index.stage != LocalStage::Detached)
-            });
-            // Afterwards the write fails, and the entries are dropped.
-            _ = tokio::time::timeout_at(self.indexes.attach_until, is_attached).await;
-        }
-        let mut pause = PAUSE;
-        loop {
-            match write().await {
-                Err(error) if is_of_index(&error) && self.drop_failed(&tables(), &error) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (2 * pause).min(MAX_PAUSE);
-                }
-                written => return written,
-            }
-        }
-    }
-
-    /// Drops the entries on this node of the indexes that made a write fail. Returns whether
-    /// entries are being dropped.
-    fn drop_failed(&self, tables: &BTreeSet<String>, error: &braiddb::Error) -> bool {
-        let mut failed = Vec::new();
-        for (table, TableIndexes { indexes, .. }) in &*self.indexes.tables() {
-            for (index, LocalIndex { stage, .. }) in indexes {
-                if tables.contains(table) && *stage != LocalStage::Absent {
-                    failed.push((table.clone(), index.clone(), *stage));
-                }
-            }
-        }
-        if let Some((table, index)) = failed_index(error)
-            && failed.iter().any(|(its, name, _)| (&**its, &**name) == (table, index))
-        {
-            failed.retain(|(its, name, _)| (&**its, &**name) == (table, index));
-        }
-        for (table, index, stage) in &failed {
-            if *stage != LocalStage::Dropping {
-                tracing::warn!(
-                    "this node drops its entries of the index {index:?} of the table {table:?}, \
-                     because they prevent the application of the log: {error}; call Cluster::index \
-                     to build them again"
-                );
-                self.drop_entries(table, index);
-            }
-        }
-        !failed.is_empty()
-    }
-
-    /// Drops the entries of an index on this node in the background.
-    pub fn drop_entries(&self, table: &str, index: &str) {
-        if !self.indexes.begin_dropping(table, index) {
-            return;
-        }
-        let (storage, table, index) = (self.clone(), table.to_owned(), index.to_owned());
-        tokio::spawn(async move {
-            loop {
-                match storage.try_drop_entries(&table, &index).await {
-                    Err(error) if is_busy(&error) => tokio::time::sleep(PAUSE).await,
-                    Err(error) if !is_missing(&error) => {
-                        tracing::warn!("the index {index:?} of {table:?} is not dropped: {error}");
-                        break;
-                    }
-                    _ => break,
-                }
-            }
-            storage.indexes.end_dropping(&table, &index);
-        });
-    }
-
-    async fn try_drop_entries(&self, table: &str, index: &str) -> Result<()> {
-        let name = table.to_owned();
-        let open = async move |tx: &Transaction| tx.open_encoded_table(&name).await;
-        let (table, _) = self.db.run(open).await?;
-        self.db.drop_index(&table, index).await
-    }
-}
-
-/// Returns whether the table or the index is missing.
-fn is_missing(error: &braiddb::Error) -> bool {
-    match error {
-        braiddb::Error::TableNotFound(_) => true,
-        braiddb::Error::Index(error) => matches!(**error, IndexError::NotFound { .. }),
-        _ => false,
-    }
-}
-
-/// Returns whether an index may be the reason why rows of the log cannot be written.
-fn is_of_index(error: &braiddb::Error) -> bool {
-    error.kind() == ErrorKind::Call || matches!(error, braiddb::Error::Decode(_))
-}
-
-/// Returns table and name of the index that an error names.
-fn failed_index(error: &braiddb::Error) -> Option<(&str, &str)> {
-    match error {
-        braiddb::Error::UniqueViolation(violation) => Some((&violation.table, &violation.index)),
-        braiddb::Error::Index(error) => match &**error {
-            IndexError::Detached { table, index } | IndexError::Inconsistent { table, index } => {
-                Some((table, index))
-            }
-            _ => None,
-        },
-        _ => None,
     }
 }

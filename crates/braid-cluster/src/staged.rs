@@ -201,8 +201,8 @@ pub async fn discard_all_given_up(node: Weak<Inner>) {
 
 impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// Inserts rows, in parts of at most 256 KiB and 4 096 rows, or one larger row. Each part is
-    /// an entry of the log, and the next one begins when this node has applied it. Other transactions
-    /// continue meanwhile. Returns the number of rows. `progress` receives it after each part.
+    /// an entry of the log, and the next one begins when this node has applied it. Transactions of all
+    /// nodes continue during the load. Returns the number of rows. `progress` receives it after each part.
     ///
     /// The deadline of the cluster is that of each part. If a part fails for another reason than its
     /// rows, or the future is dropped, the table cannot be published.

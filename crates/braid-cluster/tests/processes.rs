@@ -9,11 +9,32 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_cluster::{Cluster, ClusterOptions, Consistency, GrpcTransport, Security};
-use braiddb::{Database, Options, Table, Transaction};
+use braiddb::{Database, Index, IndexOptions, Options, Table, Transaction};
 use common::LIMIT;
 use common::process::{Process, commands, say};
 
 const TASKS: u64 = 8;
+
+/// Attaches an index of the counts, which are unique.
+async fn attach(cluster: &Cluster) -> Index<u64, u64, u64> {
+    let rows: Table<u64, u64> = cluster.open_or_create_table("rows").await.unwrap();
+    let unique = IndexOptions::default().unique(true);
+    cluster.index(&rows, "by_count", unique, |count, keys| keys.push(&count)).await.unwrap()
+}
+
+/// Loads tables for ever, and drops them.
+async fn load_forever(cluster: Cluster, run: u64) {
+    for number in 0.. {
+        let name = format!("loaded {run} {number}");
+        let load = async {
+            let mut staged = cluster.stage_table::<u64, u64>(&name).await?;
+            staged.load((0..6_000).map(|key| (key, key)), |_| {}).await?;
+            staged.publish().await?;
+            cluster.drop_table(&name).await
+        };
+        _ = load.await;
+    }
+}
 
 /// Inserts unique keys for ever, and prints the acknowledged ones. Each transaction also counts
 /// the keys, so a transaction that took effect twice would show.
@@ -44,7 +65,17 @@ async fn dump(cluster: &Cluster) {
         Ok((all, tx.get(&counter, &0).await?.unwrap_or(0)))
     };
     let (keys, count) = cluster.read(Consistency::Linearizable, body).await.unwrap();
-    say(&format!("count {count}"));
+    let by_count = attach(cluster).await;
+    let body = async move |tx: &Transaction| {
+        let staged: Table<str, [u8]> = tx.open_table("raft.staged").await?;
+        let (mut entries, mut found) = (tx.entries_by(&by_count, ..)?, 0);
+        while entries.next().await?.is_some() {
+            found += 1;
+        }
+        Ok((found, tx.count(&staged, ..).await?))
+    };
+    let (entries, staged) = cluster.read(Consistency::Linearizable, body).await.unwrap();
+    say(&format!("count {count}, {entries} entries, {staged} staged tables"));
     say(&format!("keys {}", keys.join(" ")));
 }
 
@@ -73,6 +104,8 @@ async fn child() {
             }
             "write" => {
                 let run = u64::from(fastrand::u32(..));
+                attach(&cluster).await;
+                writers.spawn(load_forever(cluster.clone(), run));
                 for task in 0..TASKS {
                     let first = node << 56 | run << 24 | task << 20;
                     writers.spawn(write_forever(cluster.clone(), first));
@@ -165,17 +198,19 @@ fn killed_and_paused_processes_lose_nothing() {
         process.command("stop");
         assert_eq!(process.answer(), "stopped");
     }
-    // Transactions that were sent before their tasks ended may commit between two dumps.
-    let mut dumps = Vec::new();
+    // Transactions that were sent before their tasks ended may commit between two dumps, and staged
+    // tables are discarded.
+    let mut dumps: Vec<(String, String)> = Vec::new();
     for _ in 0..20 {
         dumps.clear();
         for process in &mut processes {
             process.command("dump");
             dumps.push((process.answer(), process.answer()));
         }
-        if dumps.iter().all(|dump| *dump == dumps[0]) {
+        if dumps.iter().all(|dump| *dump == dumps[0] && dump.0.ends_with(", 0 staged tables")) {
             break;
         }
+        std::thread::sleep(Duration::from_millis(50));
         println!("other counts: {:?}", dumps.iter().map(|dump| &dump.0).collect::<Vec<_>>());
     }
     processes.into_iter().for_each(Process::kill);
@@ -183,7 +218,9 @@ fn killed_and_paused_processes_lose_nothing() {
     let (count, keys) = &dumps[0];
     let keys = keys.strip_prefix("keys ").unwrap().split(' ');
     let keys: BTreeSet<u64> = keys.map(|key| key.parse().unwrap()).collect();
-    assert_eq!(*count, format!("count {}", keys.len()), "a transaction took effect twice or half");
+    let all = keys.len();
+    let wanted = format!("count {all}, {all} entries, 0 staged tables");
+    assert_eq!(*count, wanted, "a transaction took effect twice or half");
     let acknowledged = parent.acknowledged.lock().unwrap();
     let lost = acknowledged.difference(&keys).count();
     assert_eq!(lost, 0, "of {} acknowledged keys", acknowledged.len());

@@ -61,7 +61,7 @@ async fn a_load_becomes_visible_on_all_nodes_at_the_same_time() {
     let counters: Table<u64, u64> =
         cluster.nodes[&1].open_or_create_table("counters").await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
-    for node in cluster.nodes.values().cloned() {
+    for node in cluster.nodes.clone().into_values() {
         tasks.spawn(async move {
             let counters: Table<u64, u64> = node.open_or_create_table("counters").await.unwrap();
             let mut number = 0;
