@@ -12,7 +12,7 @@ use crate::catalog::{PAUSE, is_busy};
 use crate::cluster::Cluster;
 use crate::command::{CatalogChange, ClusterIndex};
 use crate::error::{Error, Result};
-use crate::local_indexes::is_missing;
+use crate::local_indexes::{is_missing, is_of_index};
 
 impl Cluster {
     /// Attaches an index of a table on this node, and creates it for the cluster if no index of the
@@ -60,8 +60,8 @@ impl Cluster {
     /// [`IndexError::Mismatch`](braiddb::IndexError) if the cluster has the index with other options,
     /// another version of the function, or another type of keys: drop the index, or start the node
     /// with the program that fits. [`IndexError::DuplicateKey`](braiddb::IndexError) if it is unique,
-    /// and two records have one key; then the cluster does not have the index. The errors of
-    /// `Database::index` and of [`Cluster::run`].
+    /// and two records have one key; then the cluster does not have the index, unless it had it
+    /// before. The errors of `Database::index` and of [`Cluster::run`].
     pub async fn index<S, K, V, F>(
         &self,
         table: &Table<K, V>,
@@ -78,7 +78,7 @@ impl Cluster {
         let deadline = Instant::now() + self.timeout;
         let wanted = ClusterIndex::new(name, S::type_name(), options);
         self.require_version(2, deadline).await?;
-        let extract = Arc::new(extract);
+        let (extract, mut has_created) = (Arc::new(extract), false);
         let storage = &self.inner.replica.storage;
         loop {
             let late = |_| Error::Timeout(self.timeout);
@@ -110,15 +110,19 @@ impl Cluster {
             };
             let index = match built {
                 Ok(index) => index,
-                // Its entries may be dropped at the same time.
-                Err(error)
-                    if (is_busy(&error) || is_missing(&error)) && Instant::now() < deadline =>
-                {
+                // Another call changes an index of the table, or the entries are dropped.
+                Err(error) if is_busy(&error) || is_missing(&error) => {
+                    if Instant::now() >= deadline {
+                        return Err(Error::Timeout(self.timeout));
+                    }
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
                 Err(error) => {
-                    storage.drop_entries(&table_name, name);
+                    // Another function cannot complete them.
+                    if is_of_index(&error) {
+                        storage.drop_entries(&table_name, name);
+                    }
                     match (&error, declared) {
                         // This node has another index of this name, which the cluster has no more.
                         (braiddb::Error::Index(of), _)
@@ -126,10 +130,10 @@ impl Cluster {
                         {
                             continue;
                         }
-                        // The cluster has it since a time when there were no transactions that
-                        // checked it. No node can complete it.
+                        // Before this call created it, transactions did not check its keys. So no
+                        // node can complete it. Otherwise the function of this node may be wrong.
                         (braiddb::Error::Index(of), Some(declared))
-                            if matches!(**of, IndexError::DuplicateKey { .. }) =>
+                            if has_created && matches!(**of, IndexError::DuplicateKey { .. }) =>
                         {
                             self.undeclare_index(table_name, declared, deadline).await?;
                         }
@@ -147,7 +151,10 @@ impl Cluster {
                 match self.change_catalog(change, deadline).await {
                     // The table was renamed or dropped, or has another index of this name by now.
                     Err(Error::Refused(_)) if Instant::now() < deadline => {}
-                    changed => changed?,
+                    changed => {
+                        changed?;
+                        has_created = true;
+                    }
                 }
                 // Other nodes may have written records with the same key before that.
                 continue;

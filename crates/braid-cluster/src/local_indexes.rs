@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::command::ClusterIndex;
 
-pub use writes::is_missing;
+pub use writes::{is_missing, is_of_index};
 
 /// Time after the start of a node in which entries that write an indexed table wait until the
 /// program has attached the index.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use braiddb::{Key, KeyBuffer, Table, TableOptions, Transaction, Value};
+use braiddb::{ErrorKind, Key, KeyBuffer, Table, TableOptions, Transaction, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -204,8 +204,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// an entry of the log, and the next one begins when this node has applied it. Transactions of all
     /// nodes continue during the load. Returns the number of rows. `progress` receives it after each part.
     ///
-    /// The deadline of the cluster is that of each part. If a part fails for another reason than its
-    /// rows, or the future is dropped, the table cannot be published.
+    /// The deadline of the cluster is that of each part. After an error, no row of the last part is
+    /// inserted. If the rows were not the reason, or the future is dropped, that is not certain: then
+    /// the table cannot be published.
     ///
     /// For an example see [`Cluster::stage_table`].
     ///
@@ -252,7 +253,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// Inserts rows by one entry, and waits until this node has applied it.
     async fn send(&mut self, rows: EncodedRows) -> Result<()> {
         self.check_is_certain()?;
-        let Inner { options, replica, requests, db, .. } = &*self.cluster.inner;
+        // Also if the future is dropped.
+        self.is_uncertain = true;
+        let Inner { options, replica, requests, db, .. } = &*self.cluster.inner.clone();
         let overloaded = |_| Error::Overloaded(options.max_requests);
         let _request = requests.try_acquire().map_err(overloaded)?;
         let deadline = Instant::now() + self.cluster.timeout;
@@ -269,12 +272,15 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         };
         let executed = tokio::time::timeout_at(deadline, execute).await;
         let proposal = executed.map_err(|_| Error::Timeout(self.cluster.timeout))?;
-        let proposal = proposal.map_err(|error| self.with_name(error))?;
+        let proposal = proposal.map_err(|error| {
+            self.is_uncertain = error.kind() != ErrorKind::Call;
+            self.with_name(error)
+        })?;
         let writes = proposal.writes.as_bytes().to_vec().into();
         let rows = StagedRows { table: self.filled.id, number: self.next, writes };
-        // Also if the future is dropped.
-        self.is_uncertain = true;
-        let (decision, _) = self.cluster.submit(Action::Load(rows), deadline).await?;
+        let submitted = self.cluster.submit(Action::Load(rows), deadline).await;
+        self.is_uncertain = !matches!(submitted, Err(Error::TooLarge { .. }));
+        let (decision, _) = submitted?;
         if decision != Decision::Committed {
             return Err(Error::Conflict { attempts: 1 });
         }

@@ -33,6 +33,7 @@ async fn load_forever(cluster: Cluster, run: u64) {
             cluster.drop_table(&name).await
         };
         _ = load.await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
     }
 }
 

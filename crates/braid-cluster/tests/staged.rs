@@ -145,6 +145,8 @@ async fn rows_and_names_that_exist_are_refused() {
             other => panic!("{other:?}"),
         }
     }
+    let large = first.load([(5_u64, vec![0; 9 << 20])], |_| {}).await;
+    assert!(matches!(large, Err(Error::TooLarge { .. })), "{large:?}");
     first.load([(4_u64, *b"a")], |_| {}).await.unwrap();
     let mut second = stage(two, "a").await;
     second.load([(1_u64, *b"b")], |_| {}).await.unwrap();

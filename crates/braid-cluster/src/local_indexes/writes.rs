@@ -122,8 +122,8 @@ pub fn is_missing(error: &braiddb::Error) -> bool {
     }
 }
 
-/// Returns whether an index may be the reason why rows of the log cannot be written.
-fn is_of_index(error: &braiddb::Error) -> bool {
+/// Returns whether the definition of an index, or its function, may be the reason of a failure.
+pub fn is_of_index(error: &braiddb::Error) -> bool {
     error.kind() == ErrorKind::Call || matches!(error, braiddb::Error::Decode(_))
 }
 
