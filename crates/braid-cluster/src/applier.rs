@@ -133,7 +133,7 @@ impl Applier {
             let Submission { id, action } = decode_part(index, &submission)?;
             let decision = match action {
                 Action::Transaction(executed) => self.certify(index, &executed, &mut changes)?,
-                Action::Load(rows) => self.load(&rows, &mut changes),
+                Action::Load(rows) => self.load(index, &rows, &mut changes)?,
                 Action::SetVersion { members, .. }
                     if members != *self.applied.membership.log_id() =>
                 {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use braiddb::proposals::RowWrites;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
@@ -82,8 +83,14 @@ fn decode(bytes: &[u8]) -> Result<Submission, Refusal> {
     };
     let submission: Submission =
         postcard::from_bytes(bytes).map_err(|error| undecodable(&error))?;
-    if let Action::Transaction(executed) = &submission.action {
-        executed.decode().map_err(|damage| undecodable(&damage))?;
+    match &submission.action {
+        Action::Transaction(executed) => {
+            executed.decode().map_err(|damage| undecodable(&damage))?;
+        }
+        Action::Load(rows) => {
+            RowWrites::decode(&rows.writes).map_err(|damage| undecodable(&damage))?;
+        }
+        Action::Catalog { .. } | Action::SetVersion { .. } => {}
     }
     Ok(submission)
 }

@@ -70,9 +70,9 @@ mod transport;
 mod version;
 
 #[cfg(test)]
-mod index_tests;
-#[cfg(test)]
 mod agreement_tests;
+#[cfg(test)]
+mod index_tests;
 #[cfg(test)]
 mod leadership_tests;
 #[cfg(test)]

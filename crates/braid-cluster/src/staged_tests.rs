@@ -9,11 +9,15 @@ use openraft::{BasicNode, CommittedLeaderId, EntryPayload, LogId};
 use crate::command::{
     Action, CatalogChange, ClusterTable, Decision, StagedRows, Submission, SubmissionId,
 };
-use crate::machine_tests::{Node, change, submission, version_2};
+use crate::machine_tests::{Node, change, raise_to_2, submission};
 use crate::raft::Entry;
 use crate::storage::staged_name;
 
 const ID: SubmissionId = SubmissionId { node: 1, run: 1, number: 100 };
+
+fn log_id(index: u64) -> LogId<u64> {
+    LogId::new(CommittedLeaderId::new(1, 1), index)
+}
 
 /// Lets these nodes be the members.
 async fn members(node: &mut Node, index: u64, members: &[u64]) {
@@ -21,8 +25,7 @@ async fn members(node: &mut Node, index: u64, members: &[u64]) {
         members.iter().map(|&node| (node, BasicNode::new("x"))).collect();
     let voters: BTreeSet<u64> = members.iter().copied().collect();
     let payload = EntryPayload::Membership(openraft::Membership::new(vec![voters], nodes));
-    let log_id = LogId::new(CommittedLeaderId::new(1, 1), index);
-    node.machine.apply([Entry { log_id, payload }]).await.unwrap();
+    node.machine.apply([Entry { log_id: log_id(index), payload }]).await.unwrap();
 }
 
 fn stage(id: SubmissionId, base: u64) -> Action {
@@ -45,7 +48,7 @@ async fn part(node: &Node, number: u64, value: u64) -> Submission {
 async fn parts_of_a_load_are_added_once_and_in_order() {
     let mut node = Node::new().await;
     members(&mut node, 1, &[1, 2]).await;
-    node.apply(2, &[version_2(), submission(1, stage(ID, 1))]).await;
+    node.apply(2, &[raise_to_2(Some(log_id(1))), submission(1, stage(ID, 1))]).await;
     let parts = [part(&node, 0, 7).await, part(&node, 1, 8).await, part(&node, 2, 9).await];
     let [first, second, third] = parts;
     let told = node.apply(3, &[first.clone(), third.clone()]).await;
@@ -77,7 +80,8 @@ async fn staged_tables_of_removed_nodes_are_discarded() {
     let mut node = Node::new().await;
     members(&mut node, 1, &[1, 2]).await;
     let other = SubmissionId { node: 2, ..ID };
-    let both = [version_2(), submission(1, stage(ID, 1)), submission(2, stage(other, 1))];
+    let both =
+        [raise_to_2(Some(log_id(1))), submission(1, stage(ID, 1)), submission(2, stage(other, 1))];
     // The second one conflicts with the first.
     assert_eq!(node.apply(2, &both).await[2], Decision::Conflict);
     node.apply(3, &[submission(3, stage(other, 2))]).await;

@@ -3,9 +3,10 @@
 use braiddb::Result;
 use braiddb::proposals::{RowWrite, RowWrites};
 
-use super::{Applier, EntryChanges, check_name, check_table};
+use super::{Applier, EntryChanges, check_name, check_table, undecodable};
 use crate::catalog;
 use crate::command::{ClusterStagedTable, ClusterTable, Decision, StagedRows, SubmissionId};
+use crate::error;
 use crate::storage::staged_name;
 
 impl Applier {
@@ -42,30 +43,37 @@ impl Applier {
     }
 
     /// Adds the next rows to a staged table. A part that was added already has no effect.
-    pub(super) fn load(&mut self, rows: &StagedRows, changes: &mut EntryChanges) -> Decision {
+    ///
+    /// # Errors
+    /// [`Error::Undecodable`](error::Error) if the node does not understand the rows.
+    pub(super) fn load(
+        &mut self,
+        entry: u64,
+        rows: &StagedRows,
+        changes: &mut EntryChanges,
+    ) -> error::Result<Decision> {
+        let writes =
+            RowWrites::decode(&rows.writes).map_err(|damage| undecodable(entry, damage))?;
         let hidden = staged_name(rows.table);
         let (Some(staged), Some(table)) = (self.staged.get(&hidden), self.tables.get(&hidden))
         else {
-            return not_staged();
+            return Ok(not_staged());
         };
         if rows.number != staged.next {
             let is_added = rows.number < staged.next;
-            return if is_added { Decision::Committed } else { Decision::Conflict };
+            return Ok(if is_added { Decision::Committed } else { Decision::Conflict });
         }
-        let Ok(writes) = RowWrites::decode(&rows.writes) else {
-            return Decision::Refused("the rows cannot be decoded".to_owned());
-        };
         let fits = |row: RowWrite<'_>| {
             let has_expiry = row.value.is_none() || row.expires_at_ms.is_some();
             row.table == hidden && has_expiry == (table.ttl_ms.is_some() || row.value.is_none())
         };
         if !writes.rows().all(fits) {
-            return Decision::Refused("the rows are of another table".to_owned());
+            return Ok(Decision::Refused("the rows are of another table".to_owned()));
         }
         let row = ClusterStagedTable { next: staged.next + 1, ..staged.clone() };
         changes.writes.push(writes);
         self.put_staged(hidden, Some(row), changes);
-        Decision::Committed
+        Ok(Decision::Committed)
     }
 
     /// Gives a staged table its name.
