@@ -268,8 +268,8 @@ impl Applier {
     /// Records a change of the catalog and of whole tables with their indexes: every transaction
     /// that read or wrote them before conflicts.
     fn record_catalog(&mut self, index: u64, tables: &[&str], changes: &mut EntryChanges) {
-        let spaces = tables.iter().flat_map(|table| self.spaces_of(table));
-        let keys = KeySet::whole(spaces.chain([CATALOG_SPACE]));
+        let tables = tables.iter().map(|table| KeySpace { table, index: None });
+        let keys = KeySet::whole(tables.chain([CATALOG_SPACE]));
         changes.keys.push(Bytes::copy_from_slice(keys.as_bytes()));
         self.certifier.record(index, keys);
     }

@@ -1,7 +1,5 @@
 //! Changes of the cluster's indexes.
 
-use braiddb::proposals::KeySpace;
-
 use super::{Applier, EntryChanges, MAX_NAME_BYTES, MAX_TYPE_NAME_BYTES, no_table};
 use crate::command::{ClusterIndex, ClusterTable, Decision};
 
@@ -75,17 +73,6 @@ impl Applier {
         storage.drop_entries(table, &row.1);
         changes.index_rows.push((row, None));
         Decision::Committed
-    }
-
-    /// Returns a table and its indexes.
-    pub(super) fn spaces_of<'s>(&'s self, table: &'s str) -> Vec<KeySpace<'s>> {
-        let mut spaces = vec![KeySpace { table, index: None }];
-        if let Some(ClusterTable { created, .. }) = self.tables.get(table) {
-            let rows = self.indexes.range((*created, String::new())..);
-            let own = rows.take_while(|((number, _), _)| number == created);
-            spaces.extend(own.map(|((_, name), _)| KeySpace { table, index: Some(name) }));
-        }
-        spaces
     }
 
     /// Lists the indexes of a dropped table no more.
