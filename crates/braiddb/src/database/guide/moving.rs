@@ -38,60 +38,259 @@
 //!
 //! # Moving the data
 //!
-//! Fill a [staged table](crate::Database::stage_table), which others do not see yet. Rows in key
-//! order, as the other engine returns them, load fastest. This program moves the rows of any iterator:
+//! A [staged table](crate::Database::stage_table) is invisible until it is published, so others see
+//! all rows or none. Rows in key order load fastest, and each of these engines returns them so.
+//! [`load`](crate::StagedTable::load) takes the rows of any iterator, and never holds more than a few
+//! MiB of them. Each of the following programs moves one table in the current folder. If the source
+//! does not exist, it first creates a small one, so that the program can be tried. `lab/peers` has the
+//! four programs as examples, and compiles them.
 //!
-//! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! LMDB needs only another source: `iter` of heed's `Database` returns the rows in key order.
+//! `braid import` loads CSV, JSON lines and Parquet without a program.
 //!
-//! async fn move_rows(
-//!     db: &Database,
-//!     name: &str,
-//!     rows: impl IntoIterator<Item = (u64, Vec<u8>), IntoIter: Send + 'static>,
-//! ) -> Result<Table<u64, [u8]>, Error> {
-//!     let staged = db.stage_table::<u64, [u8]>(name).await?;
-//!     staged.load(rows, |done| eprint!("\r{done} rows")).await?;
-//!     staged.publish().await
+//! ## From redb
+//!
+//! This program needs `cargo add redb`:
+//!
+//! ```rust,ignore
+//! use std::error::Error;
+//! use std::path::Path;
+//!
+//! use braiddb::{Database, Options, block_on};
+//! use redb::{ReadableDatabase, TableDefinition};
+//!
+//! const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
+//!
+//! fn main() -> Result<(), Box<dyn Error>> {
+//!     if !Path::new("records.redb").exists() {
+//!         create_source()?;
+//!     }
+//!     let source = redb::Database::open("records.redb")?;
+//!     let db = Database::open("records.braid", Options::default())?;
+//!
+//!     let table = source.begin_read()?.open_table(RECORDS)?;
+//!     // A row that cannot be read ends the iterator, and its error ends the program.
+//!     let mut failed = None;
+//!     let rows = table.range::<u64>(..)?.map_while(|row| match row {
+//!         Ok((key, value)) => Some((key.value(), value.value().to_vec())),
+//!         Err(error) => {
+//!             failed = Some(error);
+//!             None
+//!         }
+//!     });
+//!     let staged = block_on(db.stage_table::<u64, [u8]>("records"))?;
+//!     let moved = block_on(staged.load(rows, |_| {}))?;
+//!     if let Some(error) = failed {
+//!         return Err(error.into());
+//!     }
+//!     let records = block_on(staged.publish())?;
+//!
+//!     assert_eq!(block_on(db.len(&records))?, moved);
+//!     println!("moved {moved} records from redb");
+//!     db.close()?;
+//!     Ok(())
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let rows = (0..1000_u64).map(|number| (number, number.to_le_bytes().to_vec()));
-//! let records = move_rows(&db, "records", rows).await?;
-//! assert_eq!(db.len(&records).await?, 1000);
-//! # Ok::<_, Error>(()) }).unwrap();
+//! /// Creates a database of a thousand records, so that this program can be tried.
+//! fn create_source() -> Result<(), Box<dyn Error>> {
+//!     let source = redb::Database::create("records.redb")?;
+//!     let tx = source.begin_write()?;
+//!     {
+//!         let mut table = tx.open_table(RECORDS)?;
+//!         for key in 0..1000 {
+//!             table.insert(key, format!("record {key}").as_bytes())?;
+//!         }
+//!     }
+//!     tx.commit()?;
+//!     Ok(())
+//! }
 //! ```
 //!
-//! The other engine provides the rows:
+//! ## From fjall
 //!
-//! ```text
-//! // redb
-//! let table = redb.begin_read()?.open_table(TableDefinition::<u64, &[u8]>::new("records"))?;
-//! let rows = table.range::<u64>(..)?.map(|row| {
-//!     let (key, value) = row.expect("a readable database");
-//!     (key.value(), value.value().to_vec())
-//! });
+//! This program needs `cargo add fjall`. Its source has big-endian keys:
 //!
-//! // fjall, with big-endian keys
-//! let rows = keyspace.iter().map(|row| {
-//!     let (key, value) = row.into_inner().expect("a readable database");
-//!     (u64::from_be_bytes(key.as_ref().try_into().expect("eight bytes")), value.to_vec())
-//! });
+//! ```rust,ignore
+//! use std::error::Error;
+//! use std::path::Path;
 //!
-//! // RocksDB, with big-endian keys; collected, because the iterator borrows the database
-//! let rows = rocksdb.iterator(IteratorMode::Start).map(|row| {
-//!     let (key, value) = row.expect("a readable database");
-//!     (u64::from_be_bytes(key.as_ref().try_into().expect("eight bytes")), value.into_vec())
-//! });
-//! let rows: Vec<_> = rows.collect();
+//! use braiddb::{Database, Options, block_on};
+//! use fjall::{KeyspaceCreateOptions, PersistMode};
 //!
-//! // SQLite
-//! let mut select = sqlite.prepare("SELECT id, value FROM records ORDER BY id")?;
-//! let rows: Vec<(u64, Vec<u8>)> =
-//!     select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+//! fn main() -> Result<(), Box<dyn Error>> {
+//!     if !Path::new("records.fjall").exists() {
+//!         create_source()?;
+//!     }
+//!     let source = fjall::Database::builder("records.fjall").open()?;
+//!     let keyspace = source.keyspace("records", KeyspaceCreateOptions::default)?;
+//!     let db = Database::open("records.braid", Options::default())?;
+//!
+//!     // A row that cannot be read ends the iterator, and its error ends the program.
+//!     let mut failed = None;
+//!     let rows = keyspace.iter().map_while(|row| match decode(row) {
+//!         Ok(row) => Some(row),
+//!         Err(error) => {
+//!             failed = Some(error);
+//!             None
+//!         }
+//!     });
+//!     let staged = block_on(db.stage_table::<u64, [u8]>("records"))?;
+//!     let moved = block_on(staged.load(rows, |_| {}))?;
+//!     if let Some(error) = failed {
+//!         return Err(error);
+//!     }
+//!     let records = block_on(staged.publish())?;
+//!
+//!     assert_eq!(block_on(db.len(&records))?, moved);
+//!     println!("moved {moved} records from fjall");
+//!     db.close()?;
+//!     Ok(())
+//! }
+//!
+//! /// Decodes a key that was stored as a big-endian number. Braid orders numbers without that.
+//! fn decode(row: fjall::Guard) -> Result<(u64, Vec<u8>), Box<dyn Error>> {
+//!     let (key, value) = row.into_inner()?;
+//!     Ok((u64::from_be_bytes(key[..].try_into()?), value.to_vec()))
+//! }
+//!
+//! /// Creates a database of a thousand records, so that this program can be tried.
+//! fn create_source() -> Result<(), Box<dyn Error>> {
+//!     let source = fjall::Database::builder("records.fjall").open()?;
+//!     let keyspace = source.keyspace("records", KeyspaceCreateOptions::default)?;
+//!     for key in 0..1000_u64 {
+//!         keyspace.insert(key.to_be_bytes(), format!("record {key}"))?;
+//!     }
+//!     source.persist(PersistMode::SyncAll)?;
+//!     Ok(())
+//! }
 //! ```
 //!
-//! `braid import` loads the same from CSV, JSON lines and Parquet without a program.
+//! ## From RocksDB
+//!
+//! This program needs `cargo add rocksdb`, a C++ compiler and libclang. Its source has big-endian keys:
+//!
+//! ```rust,ignore
+//! use std::error::Error;
+//! use std::path::Path;
+//!
+//! use braiddb::{Database, Options, block_on};
+//! use rocksdb::{DB, IteratorMode};
+//!
+//! fn main() -> Result<(), Box<dyn Error>> {
+//!     if !Path::new("records.rocksdb").exists() {
+//!         create_source()?;
+//!     }
+//!     let source = DB::open_for_read_only(&rocksdb::Options::default(), "records.rocksdb", false)?;
+//!     let db = Database::open("records.braid", Options::default())?;
+//!
+//!     // A row that cannot be read ends the iterator, and its error ends the program.
+//!     let mut failed = None;
+//!     let rows = source.iterator(IteratorMode::Start).map_while(|row| match decode(row) {
+//!         Ok(row) => Some(row),
+//!         Err(error) => {
+//!             failed = Some(error);
+//!             None
+//!         }
+//!     });
+//!     let staged = block_on(db.stage_table::<u64, [u8]>("records"))?;
+//!     let moved = block_on(staged.load(rows, |_| {}))?;
+//!     if let Some(error) = failed {
+//!         return Err(error);
+//!     }
+//!     let records = block_on(staged.publish())?;
+//!
+//!     assert_eq!(block_on(db.len(&records))?, moved);
+//!     println!("moved {moved} records from RocksDB");
+//!     db.close()?;
+//!     Ok(())
+//! }
+//!
+//! type Row = (Box<[u8]>, Box<[u8]>);
+//!
+//! /// Decodes a key that was stored as a big-endian number. Braid orders numbers without that.
+//! fn decode(row: Result<Row, rocksdb::Error>) -> Result<(u64, Vec<u8>), Box<dyn Error>> {
+//!     let (key, value) = row?;
+//!     Ok((u64::from_be_bytes(key[..].try_into()?), value.into_vec()))
+//! }
+//!
+//! /// Creates a database of a thousand records, so that this program can be tried.
+//! fn create_source() -> Result<(), Box<dyn Error>> {
+//!     let source = DB::open_default("records.rocksdb")?;
+//!     for key in 0..1000_u64 {
+//!         source.put(key.to_be_bytes(), format!("record {key}"))?;
+//!     }
+//!     source.flush()?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! ## From SQLite
+//!
+//! This program needs `cargo add rusqlite --features bundled` and `cargo add serde --features derive`.
+//! Each row of the table becomes a struct:
+//!
+//! ```rust,ignore
+//! use std::error::Error;
+//! use std::path::Path;
+//!
+//! use braiddb::{Database, Options, Postcard, Schema, block_on};
+//! use rusqlite::Connection;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct City {
+//!     name: String,
+//!     people: i64,
+//! }
+//!
+//! impl Schema for City {
+//!     const NAME: &'static str = "city";
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn Error>> {
+//!     if !Path::new("cities.sqlite").exists() {
+//!         create_source()?;
+//!     }
+//!     let source = Connection::open("cities.sqlite")?;
+//!     let db = Database::open("cities.braid", Options::default())?;
+//!
+//!     let mut select = source.prepare("SELECT id, name, people FROM cities ORDER BY id")?;
+//!     let cities = select.query_map([], |row| {
+//!         Ok((row.get::<_, i64>(0)?, City { name: row.get(1)?, people: row.get(2)? }))
+//!     })?;
+//!     // A row that cannot be read ends the iterator, and its error ends the program.
+//!     let mut failed = None;
+//!     let rows = cities.map_while(|row| match row {
+//!         Ok(row) => Some(row),
+//!         Err(error) => {
+//!             failed = Some(error);
+//!             None
+//!         }
+//!     });
+//!     let staged = block_on(db.stage_table::<i64, Postcard<City>>("cities"))?;
+//!     let moved = block_on(staged.load(rows, |_| {}))?;
+//!     if let Some(error) = failed {
+//!         return Err(error.into());
+//!     }
+//!     let cities = block_on(staged.publish())?;
+//!
+//!     assert_eq!(block_on(db.len(&cities))?, moved);
+//!     println!("moved {moved} rows from SQLite");
+//!     db.close()?;
+//!     Ok(())
+//! }
+//!
+//! /// Creates a table of a thousand rows, so that this program can be tried.
+//! fn create_source() -> rusqlite::Result<()> {
+//!     let mut source = Connection::open("cities.sqlite")?;
+//!     let tx = source.transaction()?;
+//!     tx.execute("CREATE TABLE cities (id INTEGER PRIMARY KEY, name TEXT, people INTEGER)", [])?;
+//!     for id in 0..1000_i64 {
+//!         tx.execute("INSERT INTO cities VALUES (?1, ?2, ?3)", (id, format!("city {id}"), id * 100))?;
+//!     }
+//!     tx.commit()
+//! }
+//! ```
 //!
 //! # A transaction
 //!
@@ -110,10 +309,12 @@
 //! tx.commit()?;
 //! ```
 //!
-//! The same with Braid:
+//! The same with Braid.
+//!
+//! This program needs `cargo add anyhow`:
 //!
 //! ```
-//! use braiddb::{Database, Options, Table};
+//! use braiddb::{Database, Options, Table, block_on};
 //!
 //! async fn transfer(
 //!     db: &Database,
@@ -132,12 +333,15 @@
 //!     .await
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let accounts = db.open_or_create_table("accounts").await?;
-//! db.put(&accounts, "ada", &100).await?;
-//! transfer(&db, &accounts, ("ada", "bob", 30)).await?;
-//! assert_eq!(db.get(&accounts, "bob").await?, Some(30));
-//! assert!(transfer(&db, &accounts, ("ada", "bob", 300)).await.is_err());
-//! # anyhow::Ok(()) }).unwrap();
+//! fn main() -> anyhow::Result<()> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let accounts = db.open_or_create_table("accounts").await?;
+//!         db.put(&accounts, "ada", &100).await?;
+//!         transfer(&db, &accounts, ("ada", "bob", 30)).await?;
+//!         assert_eq!(db.get(&accounts, "bob").await?, Some(30));
+//!         assert!(transfer(&db, &accounts, ("ada", "bob", 300)).await.is_err());
+//!         Ok(())
+//!     })
+//! }
 //! ```
