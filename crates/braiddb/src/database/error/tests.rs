@@ -1,5 +1,7 @@
 //! Tests of every error: its kind, its message and its remedy.
 
+mod guide;
+
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::PathBuf;
