@@ -4,9 +4,11 @@
 //! use braiddb::HoleTracker;
 //! use braiddb::experiment::TrackerDrive;
 //!
-//! let driven = TrackerDrive::new(HoleTracker::Grasshopper).threads(2).run()?;
-//! println!("{:?} a block", driven.elapsed / driven.blocks as u32);
-//! # Ok::<_, std::io::Error>(())
+//! fn main() -> Result<(), std::io::Error> {
+//!     let driven = TrackerDrive::new(HoleTracker::Grasshopper).threads(2).run()?;
+//!     println!("{:?} a block", driven.elapsed / driven.blocks as u32);
+//!     Ok(())
+//! }
 //! ```
 
 pub use crate::database::load_onto_pages;

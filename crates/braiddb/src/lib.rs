@@ -34,20 +34,23 @@
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
 //!
-//! // `Database::open(path, options)` opens or creates a database on disk.
-//! let db = Database::in_memory(Options::default())?;
-//! let cities: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("cities").await)?;
+//! fn main() -> Result<(), Error> {
+//!     // `Database::open(path, options)` opens or creates a database on disk.
+//!     let db = Database::in_memory(Options::default())?;
+//!     let cities: Table<str, u64> =
+//!         db.run_blocking(async |tx| tx.create_table("cities").await)?;
 //!
-//! // A transaction is a closure. Braid runs it again after a conflict, so it owns what it uses.
-//! let table = cities.clone();
-//! db.run_blocking(async move |tx| {
-//!     tx.put(&table, "Ljubljana", &285_604).await?;
-//!     tx.put(&table, "Maribor", &96_211).await
-//! })?;
+//!     // A transaction is a closure. Braid runs it again after a conflict, so it owns what it uses.
+//!     let table = cities.clone();
+//!     db.run_blocking(async move |tx| {
+//!         tx.put(&table, "Ljubljana", &285_604).await?;
+//!         tx.put(&table, "Maribor", &96_211).await
+//!     })?;
 //!
-//! let population = db.run_blocking(async move |tx| tx.get(&cities, "Maribor").await)?;
-//! assert_eq!(population, Some(96_211));
-//! # Ok::<_, Error>(())
+//!     let population = db.run_blocking(async move |tx| tx.get(&cities, "Maribor").await)?;
+//!     assert_eq!(population, Some(96_211));
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # Concepts
@@ -86,8 +89,17 @@
 //! | run a service | [operation: monitoring, shutdown](guide::operation), [backups](guide::backup), [tuning](guide::tuning), [tests](guide::testing) |
 //! | leave another store | [redb, fjall, RocksDB, LMDB, SQLite](guide::moving) |
 //!
-//! Examples with `.await` run in an async function that returns a `Result`. Some need the crates
-//! `tempfile` and `pollster`.
+//! # Examples
+//!
+//! An example with `fn main` is a whole program; put others into `main`. These commands add
+//! the other crates of examples. The pages of the guide name them before each program:
+//!
+//! ```text
+//! cargo add tempfile anyhow serde_json futures-util
+//! cargo add serde --features derive
+//! cargo add postcard --features use-std
+//! cargo add tokio --features macros,rt-multi-thread,time
+//! ```
 
 // Shared test code names the crate `braiddb`, in unit tests and in integration tests.
 #[cfg(all(test, not(loom)))]
@@ -131,7 +143,7 @@ struct ChangesReference;
 /// Implements [`Key`](trait@Key).
 ///
 /// ```
-/// use braiddb::{Database, Error, Key, Options, Table};
+/// use braiddb::{Database, Error, Key, Options, Table, block_on};
 ///
 /// #[derive(Key, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 /// #[key(name = "shop.job")]
@@ -141,14 +153,18 @@ struct ChangesReference;
 ///     Of(String, u32),
 /// }
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let jobs: Table<Job, str> = db.create_table("jobs").await?;
-/// db.put(&jobs, &Job::Of("ada".to_owned(), 2), "sweep").await?;
-/// db.put(&jobs, &Job::Normal { deadline: 7 }, "mend").await?;
-/// let first = db.run(async move |tx| Ok(tx.first(&jobs).await?.map(|(job, _)| job))).await?;
-/// assert_eq!(first, Some(Job::Normal { deadline: 7 }));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let jobs: Table<Job, str> = db.create_table("jobs").await?;
+///         db.put(&jobs, &Job::Of("ada".to_owned(), 2), "sweep").await?;
+///         db.put(&jobs, &Job::Normal { deadline: 7 }, "mend").await?;
+///         let first =
+///             db.run(async move |tx| Ok(tx.first(&jobs).await?.map(|(job, _)| job))).await?;
+///         assert_eq!(first, Some(Job::Normal { deadline: 7 }));
+///         Ok(())
+///     })
+/// }
 /// ```
 #[cfg(feature = "derive")]
 pub use braid_derive::Key;

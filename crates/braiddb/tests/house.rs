@@ -1,7 +1,7 @@
 //! Checks the conventions of the source code:
 //! - Layers import only lower layers, and few files of a layer import each other in a circle.
 //! - Files and functions are short.
-//! - Every file has a description, and every public method has an example.
+//! - Every file has a description, and every public method has an example. Examples are whole programs.
 //! - Unsafe code and weak orderings have a written argument.
 //! - Every test that may hang has a time limit and prints the state of its databases.
 //! - Prose is clear, and the front pages are short.
@@ -14,6 +14,8 @@ mod comments;
 mod examples;
 #[path = "house/names.rs"]
 mod names;
+#[path = "house/programs.rs"]
+mod programs;
 #[path = "house/prose.rs"]
 mod prose;
 
@@ -577,15 +579,4 @@ fn prose_is_clear() {
     let all = total("");
     assert!(all.words > 100_000, "only {} words", all.words);
     assert_clear("all files", &all, MAX_SIGNALS);
-}
-
-/// The program in the comparison with other stores is the program that is run.
-#[test]
-fn the_docs_contain_the_small_example_unchanged() {
-    let read = |file: &str| fs::read_to_string(repository().join(file)).unwrap();
-    let (program, compared) = (read("examples/small.rs"), read("docs/compared.md"));
-    let begin = program.find("use std::path::Path;").unwrap();
-    let end = program.find("#[tokio::main]").unwrap();
-    let listing = format!("```rust\n{}\n```\n", program[begin..end].trim_end());
-    assert!(compared.contains(&listing), "docs/compared.md has another program than:\n{listing}");
 }

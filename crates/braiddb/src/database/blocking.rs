@@ -22,11 +22,13 @@ pub(super) fn refuse_on_worker() -> Result<()> {
 /// ```
 /// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = block_on(db.open_or_create_table("names"))?;
-/// block_on(db.put(&names, &1, "ada"))?;
-/// assert_eq!(block_on(db.get(&names, &1))?.as_deref(), Some("ada"));
-/// # Ok::<_, Error>(())
+/// fn main() -> Result<(), Error> {
+///     let db = Database::in_memory(Options::default().workers(1))?;
+///     let names: Table<u64, str> = block_on(db.open_or_create_table("names"))?;
+///     block_on(db.put(&names, &1, "ada"))?;
+///     assert_eq!(block_on(db.get(&names, &1))?.as_deref(), Some("ada"));
+///     Ok(())
+/// }
 /// ```
 pub fn block_on<T>(future: impl IntoFuture<Output = T>) -> T {
     struct Unpark(Thread);

@@ -126,22 +126,25 @@ impl Database {
     /// the future aborts the operation, unless its commit is already decided.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let squares: Table<u64, u64> =
-    ///     db.create_table_with("squares", TableOptions::default().paged()).await?;
-    /// let table = squares.clone();
-    /// db.run_bulk(&squares, async move |tx| {
-    ///     for n in 0..10_000 {
-    ///         tx.insert(&table, &n, &(n * n)).await?;
-    ///     }
-    ///     Ok(())
-    /// })
-    /// .await?;
-    /// assert_eq!(db.get(&squares, &99).await?, Some(9801));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let squares: Table<u64, u64> =
+    ///             db.create_table_with("squares", TableOptions::default().paged()).await?;
+    ///         let table = squares.clone();
+    ///         db.run_bulk(&squares, async move |tx| {
+    ///             for n in 0..10_000 {
+    ///                 tx.insert(&table, &n, &(n * n)).await?;
+    ///             }
+    ///             Ok(())
+    ///         })
+    ///         .await?;
+    ///         assert_eq!(db.get(&squares, &99).await?, Some(9801));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -176,25 +179,28 @@ impl TransactionBuilder {
     /// and a closure with its own error type, and reports the commit LSN.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Isolation, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Isolation, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let [a, b]: [Table<u64, u64>; 2] = [
-    ///     db.create_table_with("a", TableOptions::default().paged()).await?,
-    ///     db.create_table_with("b", TableOptions::default().paged()).await?,
-    /// ];
-    /// let (first, second) = (a.clone(), b.clone());
-    /// let snapshot = db.transaction().isolation(Isolation::Snapshot);
-    /// let copied = snapshot.try_run_bulk([&a, &b], async move |tx| {
-    ///     let mut scan = tx.scan(&first, ..)?;
-    ///     while let Some((key, value)) = scan.next().await? {
-    ///         tx.put(&second, &key, &value).await?;
-    ///     }
-    ///     Ok::<_, Error>(())
-    /// });
-    /// assert!(copied.await?.commit_lsn > 0);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let [a, b]: [Table<u64, u64>; 2] = [
+    ///             db.create_table_with("a", TableOptions::default().paged()).await?,
+    ///             db.create_table_with("b", TableOptions::default().paged()).await?,
+    ///         ];
+    ///         let (first, second) = (a.clone(), b.clone());
+    ///         let snapshot = db.transaction().isolation(Isolation::Snapshot);
+    ///         let copied = snapshot.try_run_bulk([&a, &b], async move |tx| {
+    ///             let mut scan = tx.scan(&first, ..)?;
+    ///             while let Some((key, value)) = scan.next().await? {
+    ///                 tx.put(&second, &key, &value).await?;
+    ///             }
+    ///             Ok::<_, Error>(())
+    ///         });
+    ///         assert!(copied.await?.commit_lsn > 0);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

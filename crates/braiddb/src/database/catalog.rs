@@ -180,20 +180,23 @@ impl Transaction {
     /// Creates a table. Other transactions see it once this transaction has committed.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// // Creates the table with its first record, atomically.
-    /// let names = db
-    ///     .run(async |tx| {
-    ///         let names: Table<u64, str> = tx.create_table("names").await?;
-    ///         tx.put(&names, &1, "ada").await?;
-    ///         Ok(names)
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         // Creates the table with its first record, atomically.
+    ///         let names = db
+    ///             .run(async |tx| {
+    ///                 let names: Table<u64, str> = tx.create_table("names").await?;
+    ///                 tx.put(&names, &1, "ada").await?;
+    ///                 Ok(names)
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(db.len(&names).await?, 1);
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(db.len(&names).await?, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -209,15 +212,20 @@ impl Transaction {
     /// Creates a table with options. Other transactions see it once this transaction has committed.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let pages: Table<u64, [u8]> = db
-    ///     .run(async |tx| tx.create_table_with("pages", TableOptions::default().paged()).await)
-    ///     .await?;
-    /// assert!(db.is_empty(&pages).await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let pages: Table<u64, [u8]> = db
+    ///             .run(async |tx| {
+    ///                 tx.create_table_with("pages", TableOptions::default().paged()).await
+    ///             })
+    ///             .await?;
+    ///         assert!(db.is_empty(&pages).await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -257,19 +265,22 @@ impl Transaction {
     /// ([`Transaction::open_encoded_table`]).
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// db.run(async |tx| {
-    ///     let options = TableOptions::default();
-    ///     let cities = tx.create_encoded_table("cities", "u64", "str", options).await?;
-    ///     tx.put(&cities, &1000_u64.to_be_bytes(), b"Ljubljana").await
-    /// })
-    /// .await?;
-    /// let cities: Table<u64, str> = db.open_table("cities").await?;
-    /// assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         db.run(async |tx| {
+    ///             let options = TableOptions::default();
+    ///             let cities = tx.create_encoded_table("cities", "u64", "str", options).await?;
+    ///             tx.put(&cities, &1000_u64.to_be_bytes(), b"Ljubljana").await
+    ///         })
+    ///         .await?;
+    ///         let cities: Table<u64, str> = db.open_table("cities").await?;
+    ///         assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -322,20 +333,23 @@ impl Transaction {
     /// open the table.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let name = db
-    ///     .run(async |tx| {
-    ///         let names: Table<u64, str> = tx.open_table("names").await?;
-    ///         Ok(tx.get(&names, &1).await?.map(str::to_owned))
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let name = db
+    ///             .run(async |tx| {
+    ///                 let names: Table<u64, str> = tx.open_table("names").await?;
+    ///                 Ok(tx.get(&names, &1).await?.map(str::to_owned))
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(name.as_deref(), Some("ada"));
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(name.as_deref(), Some("ada"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -374,21 +388,24 @@ impl Transaction {
     /// must be valid encodings of those types.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let (key_type, value) = db
-    ///     .run(async |tx| {
-    ///         let (table, description) = tx.open_encoded_table("names").await?;
-    ///         let value = tx.get(&table, &1_u64.to_be_bytes()).await?.map(<[u8]>::to_vec);
-    ///         Ok((description.key_type, value))
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let (key_type, value) = db
+    ///             .run(async |tx| {
+    ///                 let (table, description) = tx.open_encoded_table("names").await?;
+    ///                 let value = tx.get(&table, &1_u64.to_be_bytes()).await?.map(<[u8]>::to_vec);
+    ///                 Ok((description.key_type, value))
+    ///             })
+    ///             .await?;
+    ///         assert_eq!((&*key_type, value), ("u64", Some(b"ada".to_vec())));
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!((&*key_type, value), ("u64", Some(b"ada".to_vec())));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -407,16 +424,16 @@ impl Transaction {
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// for _ in 0..2 {
-    ///     db.run(async |tx| {
-    ///         let names: Table<u64, str> = tx.open_or_create_table("names").await?;
-    ///         tx.put(&names, &1, "ada").await
-    ///     })
-    ///     .await?;
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     for _ in 0..2 {
+    ///         db.run_blocking(async |tx| {
+    ///             let names: Table<u64, str> = tx.open_or_create_table("names").await?;
+    ///             tx.put(&names, &1, "ada").await
+    ///         })?;
+    ///     }
+    ///     Ok(())
     /// }
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -435,13 +452,14 @@ impl Transaction {
     /// ```
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let pages: Table<u64, [u8]> = db
-    ///     .run(async |tx| tx.open_or_create_table_with("pages", TableOptions::default().paged()).await)
-    ///     .await?;
-    /// assert!(db.is_empty(&pages).await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     db.run_blocking(async |tx| {
+    ///         let paged = TableOptions::default().paged();
+    ///         let pages: Table<u64, [u8]> = tx.open_or_create_table_with("pages", paged).await?;
+    ///         tx.put(&pages, &1, &[0; 100]).await
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -464,15 +482,17 @@ impl Transaction {
     /// Returns the tables visible to this transaction, sorted by name.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// # drop(names);
-    /// let tables = db.run(async |tx| tx.tables().await).await?;
-    /// assert_eq!((&*tables[0].name, &*tables[0].key_type), ("names", "u64"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         db.create_table::<u64, str>("names").await?;
+    ///         let tables = db.run(async |tx| tx.tables().await).await?;
+    ///         assert_eq!((&*tables[0].name, &*tables[0].key_type), ("names", "u64"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

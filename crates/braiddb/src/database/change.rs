@@ -16,17 +16,19 @@ impl Transaction {
     /// `false` if the record does not exist.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let visits: Table<str, u64> = pollster::block_on(db.create_table("visits"))?;
-    /// let count = db.run_blocking(async move |tx| {
-    ///     tx.put(&visits, "home", &1).await?;
-    ///     assert!(tx.update_with(&visits, "home", |count| count + 1).await?);
-    ///     tx.get(&visits, "home").await
-    /// })?;
-    /// assert_eq!(count, Some(2));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let visits: Table<str, u64> = block_on(db.create_table("visits"))?;
+    ///     let count = db.run_blocking(async move |tx| {
+    ///         tx.put(&visits, "home", &1).await?;
+    ///         assert!(tx.update_with(&visits, "home", |count| count + 1).await?);
+    ///         tx.get(&visits, "home").await
+    ///     })?;
+    ///     assert_eq!(count, Some(2));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -74,19 +76,23 @@ impl Transaction {
     /// receives `None` if the record does not exist, and returns `None` to delete it.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let stock: Table<str, u64> = pollster::block_on(db.create_table("stock"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.put(&stock, "nails", &1).await?;
-    ///     // When the last one is taken, the record is deleted.
-    ///     let take = |left: Option<u64>| left.and_then(|left| left.checked_sub(1)).filter(|&left| left > 0);
-    ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, Some(1));
-    ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, None);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let stock: Table<str, u64> = block_on(db.create_table("stock"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.put(&stock, "nails", &1).await?;
+    ///         // When the last one is taken, the record is deleted.
+    ///         let take = |left: Option<u64>| {
+    ///             left.and_then(|left| left.checked_sub(1)).filter(|&left| left > 0)
+    ///         };
+    ///         assert_eq!(tx.fetch_update(&stock, "nails", take).await?, Some(1));
+    ///         assert_eq!(tx.fetch_update(&stock, "nails", take).await?, None);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -135,17 +141,19 @@ impl Transaction {
     /// encoding order, such as a hash map, may therefore compare as different.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let leader: Table<str, str> = pollster::block_on(db.create_table("leader"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     assert!(tx.compare_and_set(&leader, "shard 7", None, Some("a")).await?);
-    ///     assert!(!tx.compare_and_set(&leader, "shard 7", None, Some("b")).await?);
-    ///     assert!(tx.compare_and_set(&leader, "shard 7", Some("a"), None).await?);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let leader: Table<str, str> = block_on(db.create_table("leader"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         assert!(tx.compare_and_set(&leader, "shard 7", None, Some("a")).await?);
+    ///         assert!(!tx.compare_and_set(&leader, "shard 7", None, Some("b")).await?);
+    ///         assert!(tx.compare_and_set(&leader, "shard 7", Some("a"), None).await?);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -218,19 +226,21 @@ impl Transaction {
     /// some records are already deleted within the transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<(u64, u64), str> = pollster::block_on(db.create_table("log"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     for line in 0..5 {
-    ///         tx.put(&log, &(7, line), "a line").await?;
-    ///     }
-    ///     assert_eq!(tx.delete_range(&log, (7, 0)..(7, 3)).await?, 3);
-    ///     assert_eq!(tx.count(&log, ..).await?, 2);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let log: Table<(u64, u64), str> = block_on(db.create_table("log"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         for line in 0..5 {
+    ///             tx.put(&log, &(7, line), "a line").await?;
+    ///         }
+    ///         assert_eq!(tx.delete_range(&log, (7, 0)..(7, 3)).await?, 3);
+    ///         assert_eq!(tx.count(&log, ..).await?, 2);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -283,17 +293,19 @@ impl Transaction {
     /// Returns whether a table is empty.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     assert!(tx.is_empty(&names).await?);
-    ///     tx.put(&names, "ada", &7).await?;
-    ///     assert!(!tx.is_empty(&names).await?);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         assert!(tx.is_empty(&names).await?);
+    ///         tx.put(&names, "ada", &7).await?;
+    ///         assert!(!tx.is_empty(&names).await?);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -309,18 +321,20 @@ impl Transaction {
     /// Counts the records of a key range. It visits each record, but reads no values.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
-    ///         tx.put(&names, name, &number).await?;
-    ///     }
-    ///     assert_eq!(tx.count(&names, "b"..).await?, 2);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
+    ///             tx.put(&names, name, &number).await?;
+    ///         }
+    ///         assert_eq!(tx.count(&names, "b"..).await?, 2);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors

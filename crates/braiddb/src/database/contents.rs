@@ -17,15 +17,18 @@ use crate::types::{TableKey, Value};
 /// ([`TableOptions::ttl`](crate::TableOptions::ttl)).
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// db.put(&names, &1, "ada").await?;
-/// let contents = db.table_contents(&names).await?;
-/// assert_eq!((contents.records(), contents.bytes(), contents.hot_share()), (1, 3, 1.0));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         db.put(&names, &1, "ada").await?;
+///         let contents = db.table_contents(&names).await?;
+///         assert_eq!((contents.records(), contents.bytes(), contents.hot_share()), (1, 3, 1.0));
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -45,15 +48,18 @@ impl TableContents {
     /// Returns the number of all records.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// db.put(&names, &2, "bob").await?;
-    /// assert_eq!(db.table_contents(&names).await?.records(), 2);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         db.put(&names, &2, "bob").await?;
+    ///         assert_eq!(db.table_contents(&names).await?.records(), 2);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn records(&self) -> u64 {
@@ -63,15 +69,18 @@ impl TableContents {
     /// Returns the approximate bytes of all values.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// db.put(&names, &2, "grace").await?;
-    /// assert_eq!(db.table_contents(&names).await?.bytes(), 8);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         db.put(&names, &2, "grace").await?;
+    ///         assert_eq!(db.table_contents(&names).await?.bytes(), 8);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -108,15 +117,18 @@ impl Database {
     /// transactions run between them.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, str> = db.create_table("cities").await?;
-    /// db.put(&cities, "MBX", "Maribor").await?;
-    /// let contents = db.table_contents(&cities).await?;
-    /// assert_eq!((contents.records(), contents.bytes(), contents.hot_share()), (1, 7, 1.0));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, str> = db.create_table("cities").await?;
+    ///         db.put(&cities, "MBX", "Maribor").await?;
+    ///         let contents = db.table_contents(&cities).await?;
+    ///         assert_eq!((contents.records(), contents.bytes(), contents.hot_share()), (1, 7, 1.0));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -45,15 +45,18 @@ impl Database {
     /// fails; the error is returned, although the table is dropped.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let drafts = db.create_table::<u64, str>("drafts").await?;
-    /// db.put(&drafts, &1, "to be").await?;
-    /// db.drop_table("drafts").await?;
-    /// assert!(matches!(db.get(&drafts, &1).await, Err(Error::TableNotFound(_))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let drafts = db.create_table::<u64, str>("drafts").await?;
+    ///         db.put(&drafts, &1, "to be").await?;
+    ///         db.drop_table("drafts").await?;
+    ///         assert!(matches!(db.get(&drafts, &1).await, Err(Error::TableNotFound(_))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -71,15 +74,18 @@ impl Database {
     /// the name that they were opened with.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("citys").await?;
-    /// db.rename_table("citys", "cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// assert_eq!(db.tables().await?[0].name, "cities");
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("citys").await?;
+    ///         db.rename_table("citys", "cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         assert_eq!(db.tables().await?[0].name, "cities");
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -99,15 +105,18 @@ impl Database {
     /// are deleted.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// assert_eq!(db.clear(&cities).await?, 1);
-    /// assert!(db.is_empty(&cities).await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         assert_eq!(db.clear(&cities).await?, 1);
+    ///         assert!(db.is_empty(&cities).await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -298,7 +298,7 @@ impl Error {
     /// let db = Database::open(directory.path(), Options::default().workers(1)).unwrap();
     /// let second = Database::open(directory.path(), Options::default().workers(1)).unwrap_err();
     /// assert!(matches!(second.log_error(), Some(LogError::Locked { .. })));
-    /// # drop(db);
+    /// db.close().unwrap();
     /// ```
     #[must_use]
     pub fn log_error(&self) -> Option<&LogError> {

@@ -24,16 +24,18 @@ impl Transaction {
     ///
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let left = db.run_blocking(async |tx| {
-    ///     let day = TableOptions::default().ttl(Duration::from_hours(24));
-    ///     let sessions: Table<str, u64> = tx.create_table_with("sessions", day).await?;
-    ///     tx.put_with_ttl(&sessions, "guest", &7, Duration::from_mins(5)).await?;
-    ///     let expiry = tx.expires_at(&sessions, "guest").await?.expect("just written");
-    ///     Ok(expiry.duration_since(std::time::SystemTime::now()).unwrap_or_default())
-    /// })?;
-    /// assert!(left <= Duration::from_mins(5));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let left = db.run_blocking(async |tx| {
+    ///         let day = TableOptions::default().ttl(Duration::from_hours(24));
+    ///         let sessions: Table<str, u64> = tx.create_table_with("sessions", day).await?;
+    ///         tx.put_with_ttl(&sessions, "guest", &7, Duration::from_mins(5)).await?;
+    ///         let expiry = tx.expires_at(&sessions, "guest").await?.expect("just written");
+    ///         Ok(expiry.duration_since(std::time::SystemTime::now()).unwrap_or_default())
+    ///     })?;
+    ///     assert!(left <= Duration::from_mins(5));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -63,22 +65,25 @@ impl Transaction {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
-    /// let sessions: Table<str, u64> = db.create_table_with("sessions", options).await?;
-    /// let copies: Table<str, u64> = db.create_table_with("copies", options).await?;
-    /// db.put(&sessions, "ada", &7).await?;
-    /// db.run(async move |tx| {
-    ///     let expiry = tx.expires_at_ms(&sessions, "ada").await?.expect("just written");
-    ///     tx.put_until(&copies, "ada", &7, expiry).await?;
-    ///     assert_eq!(tx.expires_at_ms(&copies, "ada").await?, Some(expiry));
-    ///     Ok(())
-    /// })
-    /// .await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let options = TableOptions::default().ttl(Duration::from_hours(1));
+    ///         let sessions: Table<str, u64> = db.create_table_with("sessions", options).await?;
+    ///         let copies: Table<str, u64> = db.create_table_with("copies", options).await?;
+    ///         db.put(&sessions, "ada", &7).await?;
+    ///         db.run(async move |tx| {
+    ///             let expiry = tx.expires_at_ms(&sessions, "ada").await?.expect("just written");
+    ///             tx.put_until(&copies, "ada", &7, expiry).await?;
+    ///             assert_eq!(tx.expires_at_ms(&copies, "ada").await?, Some(expiry));
+    ///             Ok(())
+    ///         })
+    ///         .await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -107,15 +112,18 @@ impl Transaction {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
-    /// let sessions: Table<str, u64> = db.create_table_with("sessions", options).await?;
-    /// let absent = db.run(async move |tx| tx.expires_at_ms(&sessions, "ada").await);
-    /// assert_eq!(absent.await?, None);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let options = TableOptions::default().ttl(Duration::from_hours(1));
+    ///         let sessions: Table<str, u64> = db.create_table_with("sessions", options).await?;
+    ///         let absent = db.run(async move |tx| tx.expires_at_ms(&sessions, "ada").await);
+    ///         assert_eq!(absent.await?, None);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -137,20 +145,23 @@ impl Transaction {
     /// ```
     /// use std::time::{Duration, SystemTime};
     ///
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
-    /// let sessions: Table<str, str> = db.create_table_with("sessions", options).await?;
-    /// let expires_at = db
-    ///     .run(async move |tx| {
-    ///         tx.put(&sessions, "ada", "signed in").await?;
-    ///         tx.expires_at(&sessions, "ada").await
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let options = TableOptions::default().ttl(Duration::from_hours(1));
+    ///         let sessions: Table<str, str> = db.create_table_with("sessions", options).await?;
+    ///         let expires_at = db
+    ///             .run(async move |tx| {
+    ///                 tx.put(&sessions, "ada", "signed in").await?;
+    ///                 tx.expires_at(&sessions, "ada").await
+    ///             })
+    ///             .await?;
+    ///         assert!(expires_at > Some(SystemTime::now()));
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert!(expires_at > Some(SystemTime::now()));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -188,12 +199,15 @@ impl Database {
     /// continues.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// assert_eq!(db.sweep_expired().await?, 0);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         assert_eq!(db.sweep_expired().await?, 0);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

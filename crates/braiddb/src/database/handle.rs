@@ -127,16 +127,19 @@ impl Database {
     /// disk in between.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// db.close()?;
-    /// assert!(matches!(db.put(&names, &2, "bob").await, Err(Error::Closed)));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         db.close()?;
+    ///         assert!(matches!(db.put(&names, &2, "bob").await, Err(Error::Closed)));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -167,9 +170,11 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// assert_eq!(db.socket_path()?, None);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     assert_eq!(db.socket_path()?, None);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -186,9 +191,11 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// db.describe_layer("replication", || "{\"followers\": 2}".to_owned());
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     db.describe_layer("replication", || "{\"followers\": 2}".to_owned());
+    ///     Ok(())
+    /// }
     /// ```
     pub fn describe_layer(
         &self,

@@ -57,16 +57,19 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
 /// ([`Options::interactive_idle`](crate::Options), [`Options::interactive_age`](crate::Options)).
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let table: Table<str, u64> = db.open_or_create_table("stock").await?;
-/// let transaction = db.begin().await?;
-/// transaction.put(&table, "apples", &3).await?;
-/// assert_eq!(transaction.get(&table, "apples").await?, Some(3));
-/// transaction.commit().await?;
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let table: Table<str, u64> = db.open_or_create_table("stock").await?;
+///         let transaction = db.begin().await?;
+///         transaction.put(&table, "apples", &3).await?;
+///         assert_eq!(transaction.get(&table, "apples").await?, Some(3));
+///         transaction.commit().await?;
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Debug)]
 pub struct InteractiveTransaction {
@@ -145,18 +148,21 @@ impl Database {
     /// remains open.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let carts: Table<str, u64> = db.create_table("carts").await?;
-    /// let tx = db.begin().await?;
-    /// tx.put(&carts, "ada", &1).await?;
-    /// // Other transactions do not see the record yet.
-    /// assert_eq!(db.get(&carts, "ada").await?, None);
-    /// tx.commit().await?;
-    /// assert_eq!(db.get(&carts, "ada").await?, Some(1));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let carts: Table<str, u64> = db.create_table("carts").await?;
+    ///         let tx = db.begin().await?;
+    ///         tx.put(&carts, "ada", &1).await?;
+    ///         // Other transactions do not see the record yet.
+    ///         assert_eq!(db.get(&carts, "ada").await?, None);
+    ///         tx.commit().await?;
+    ///         assert_eq!(db.get(&carts, "ada").await?, Some(1));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -182,18 +188,21 @@ impl TransactionBuilder {
     /// A conflict ends the transaction; the caller decides whether to begin another one.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Misuse, Options, Table};
+    /// use braiddb::{Database, Error, Misuse, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let carts: Table<str, u64> = db.create_table("carts").await?;
-    /// let tx = db.transaction().read_only(true).begin().await?;
-    /// db.put(&carts, "ada", &1).await?;
-    /// // The transaction reads the state in which it began.
-    /// assert_eq!(tx.get(&carts, "ada").await?, None);
-    /// let refused = tx.put(&carts, "ada", &2).await;
-    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let carts: Table<str, u64> = db.create_table("carts").await?;
+    ///         let tx = db.transaction().read_only(true).begin().await?;
+    ///         db.put(&carts, "ada", &1).await?;
+    ///         // The transaction reads the state in which it began.
+    ///         assert_eq!(tx.get(&carts, "ada").await?, None);
+    ///         let refused = tx.put(&carts, "ada", &2).await;
+    ///         assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -306,23 +315,26 @@ impl InteractiveTransaction {
     /// steps, and only its result is lost. The same holds for all operations of this type.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// let table = names.clone();
-    /// let before = transaction
-    ///     .step(async move |tx| {
-    ///         let before = tx.get(&table, &1).await?.map(str::to_owned);
-    ///         tx.put(&table, &1, "ada").await?;
-    ///         Ok(before)
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         let table = names.clone();
+    ///         let before = transaction
+    ///             .step(async move |tx| {
+    ///                 let before = tx.get(&table, &1).await?.map(str::to_owned);
+    ///                 tx.put(&table, &1, "ada").await?;
+    ///                 Ok(before)
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(before, None);
+    ///         transaction.commit().await?;
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(before, None);
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -344,7 +356,7 @@ impl InteractiveTransaction {
     /// `E: From<Error>`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
     /// #[derive(Debug)]
     /// enum Refused {
@@ -358,19 +370,22 @@ impl InteractiveTransaction {
     ///     }
     /// }
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// let found = transaction
-    ///     .try_step(async move |tx| {
-    ///         let name = tx.get(&names, &1).await?.ok_or(Refused::NoSuchPerson)?;
-    ///         Ok::<_, Refused>(name.to_owned())
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         let found = transaction
+    ///             .try_step(async move |tx| {
+    ///                 let name = tx.get(&names, &1).await?.ok_or(Refused::NoSuchPerson)?;
+    ///                 Ok::<_, Refused>(name.to_owned())
+    ///             })
+    ///             .await;
+    ///         assert!(matches!(found, Err(Refused::NoSuchPerson)));
+    ///         transaction.abort().await?;
+    ///         Ok(())
     ///     })
-    ///     .await;
-    /// assert!(matches!(found, Err(Refused::NoSuchPerson)));
-    /// transaction.abort().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -437,16 +452,19 @@ impl InteractiveTransaction {
     /// lost.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// transaction.commit().await?;
-    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         transaction.put(&names, &1, "ada").await?;
+    ///         transaction.commit().await?;
+    ///         assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -463,16 +481,19 @@ impl InteractiveTransaction {
     /// Aborts the transaction: none of its writes is stored.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// transaction.abort().await?;
-    /// assert!(db.is_empty(&names).await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         transaction.put(&names, &1, "ada").await?;
+    ///         transaction.abort().await?;
+    ///         assert!(db.is_empty(&names).await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -12,25 +12,28 @@ use crate::types::{TableKey, Value};
 /// that are not in memory.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// for key in 0..10 {
-///     db.put(&names, &key, "ada").await?;
-/// }
-/// let found = db
-///     .run(async move |tx| {
-///         let (mut keys, mut found) = (tx.keys(&names, ..8)?.rev().limit(3), Vec::new());
-///         while let Some(key) = keys.next().await? {
-///             found.push(key);
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         for key in 0..10 {
+///             db.put(&names, &key, "ada").await?;
 ///         }
-///         Ok(found)
+///         let found = db
+///             .run(async move |tx| {
+///                 let (mut keys, mut found) = (tx.keys(&names, ..8)?.rev().limit(3), Vec::new());
+///                 while let Some(key) = keys.next().await? {
+///                     found.push(key);
+///                 }
+///                 Ok(found)
+///             })
+///             .await?;
+///         assert_eq!(found, [7, 6, 5]);
+///         Ok(())
 ///     })
-///     .await?;
-/// assert_eq!(found, [7, 6, 5]);
-/// # Ok::<_, Error>(()) }).unwrap();
+/// }
 /// ```
 pub struct Keys<'tx, K: ?Sized>(Scan<'tx, K, ()>);
 
@@ -38,18 +41,20 @@ impl Transaction {
     /// Returns the keys of the records in a range, in key order.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let table: Table<u64, [u8]> = pollster::block_on(db.create_table("blobs"))?;
-    /// let newest = db.run_blocking(async move |tx| {
-    ///     for key in 0..10 {
-    ///         tx.put(&table, &key, &[0; 1000]).await?;
-    ///     }
-    ///     tx.keys(&table, ..7)?.rev().next().await
-    /// })?;
-    /// assert_eq!(newest, Some(6));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let table: Table<u64, [u8]> = block_on(db.create_table("blobs"))?;
+    ///     let newest = db.run_blocking(async move |tx| {
+    ///         for key in 0..10 {
+    ///             tx.put(&table, &key, &[0; 1000]).await?;
+    ///         }
+    ///         tx.keys(&table, ..7)?.rev().next().await
+    ///     })?;
+    ///     assert_eq!(newest, Some(6));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -83,17 +88,20 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<u64, str> = db.create_table("log").await?;
-    /// for line in 0..10 {
-    ///     db.put(&log, &line, "a line").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let log: Table<u64, str> = db.create_table("log").await?;
+    ///         for line in 0..10 {
+    ///             db.put(&log, &line, "a line").await?;
+    ///         }
+    ///         let last = db.run(async move |tx| tx.keys(&log, ..)?.rev().next().await);
+    ///         assert_eq!(last.await?, Some(9));
+    ///         Ok(())
+    ///     })
     /// }
-    /// let last = db.run(async move |tx| tx.keys(&log, ..)?.rev().next().await);
-    /// assert_eq!(last.await?, Some(9));
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     #[must_use]
     pub fn rev(self) -> Self {
@@ -103,23 +111,26 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// Limits the scan to `count` keys.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<u64, str> = db.create_table("log").await?;
-    /// for line in 0..10 {
-    ///     db.put(&log, &line, "a line").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let log: Table<u64, str> = db.create_table("log").await?;
+    ///         for line in 0..10 {
+    ///             db.put(&log, &line, "a line").await?;
+    ///         }
+    ///         let some = db.run(async move |tx| {
+    ///             let (mut keys, mut some) = (tx.keys(&log, 4..)?.limit(2), Vec::new());
+    ///             while let Some(key) = keys.next().await? {
+    ///                 some.push(key);
+    ///             }
+    ///             Ok(some)
+    ///         });
+    ///         assert_eq!(some.await?, [4, 5]);
+    ///         Ok(())
+    ///     })
     /// }
-    /// let some = db.run(async move |tx| {
-    ///     let (mut keys, mut some) = (tx.keys(&log, 4..)?.limit(2), Vec::new());
-    ///     while let Some(key) = keys.next().await? {
-    ///         some.push(key);
-    ///     }
-    ///     Ok(some)
-    /// });
-    /// assert_eq!(some.await?, [4, 5]);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     #[must_use]
     pub fn limit(self, count: u64) -> Self {
@@ -130,20 +141,23 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// loses no key: the next call returns the same key or tries it again.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<u64, str> = db.create_table("log").await?;
-    /// for line in 0..10 {
-    ///     db.put(&log, &line, "a line").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let log: Table<u64, str> = db.create_table("log").await?;
+    ///         for line in 0..10 {
+    ///             db.put(&log, &line, "a line").await?;
+    ///         }
+    ///         let ends = db.run(async move |tx| {
+    ///             let mut keys = tx.keys(&log, 9..)?;
+    ///             Ok((keys.next().await?, keys.next().await?))
+    ///         });
+    ///         assert_eq!(ends.await?, (Some(9), None));
+    ///         Ok(())
+    ///     })
     /// }
-    /// let ends = db.run(async move |tx| {
-    ///     let mut keys = tx.keys(&log, 9..)?;
-    ///     Ok((keys.next().await?, keys.next().await?))
-    /// });
-    /// assert_eq!(ends.await?, (Some(9), None));
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

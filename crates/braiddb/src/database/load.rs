@@ -46,18 +46,21 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// load count as such. While a worker runs another source, its batches wait.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let squares = db.stage_table::<u64, u64>("squares").await?;
-    /// let rows = (0..10_000_u64).map(|number| (number, number * number));
-    /// let mut seen = 0;
-    /// assert_eq!(squares.load(rows, |durable| seen = durable).await?, 10_000);
-    /// assert_eq!(seen, 10_000);
-    /// let squares = squares.publish().await?;
-    /// assert_eq!(db.get(&squares, &12).await?, Some(144));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let squares = db.stage_table::<u64, u64>("squares").await?;
+    ///         let rows = (0..10_000_u64).map(|number| (number, number * number));
+    ///         let mut seen = 0;
+    ///         assert_eq!(squares.load(rows, |durable| seen = durable).await?, 10_000);
+    ///         assert_eq!(seen, 10_000);
+    ///         let squares = squares.publish().await?;
+    ///         assert_eq!(db.get(&squares, &12).await?, Some(144));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

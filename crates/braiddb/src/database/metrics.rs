@@ -21,9 +21,11 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// db.record_metrics("accounts");
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     db.record_metrics("accounts");
+    ///     Ok(())
+    /// }
     /// ```
     pub fn record_metrics(&self, database: &str) {
         MetricsRecorder { database }.stats(&self.stats());

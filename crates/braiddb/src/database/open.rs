@@ -51,19 +51,21 @@ impl Database {
     /// [`Options::read_only`] opens a database that another process may write to.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path().join("database");
-    /// let db = Database::open(&path, Options::default())?;
-    /// let names: Table<str, u64> = pollster::block_on(db.open_or_create_table("names"))?;
-    /// pollster::block_on(db.put(&names, "ada", &7))?;
-    /// db.close()?;
+    /// fn main() -> Result<(), Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path().join("database");
+    ///     let db = Database::open(&path, Options::default())?;
+    ///     let names: Table<str, u64> = block_on(db.open_or_create_table("names"))?;
+    ///     block_on(db.put(&names, "ada", &7))?;
+    ///     db.close()?;
     ///
-    /// let db = Database::open(&path, Options::default())?;
-    /// let names: Table<str, u64> = pollster::block_on(db.open_table("names"))?;
-    /// assert_eq!(pollster::block_on(db.get(&names, "ada"))?, Some(7));
-    /// # Ok::<_, Error>(())
+    ///     let db = Database::open(&path, Options::default())?;
+    ///     let names: Table<str, u64> = block_on(db.open_table("names"))?;
+    ///     assert_eq!(block_on(db.get(&names, "ada"))?, Some(7));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -81,12 +83,14 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Options};
     ///
-    /// let directory = tempfile::tempdir()?;
-    /// let db = Database::open_watched(directory.path(), Options::default(), |progress| {
-    ///     eprintln!("{:?}: {} of {}", progress.stage, progress.done, progress.total);
-    /// })?;
-    /// assert_eq!(db.stats().recovery.records, 0);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let directory = tempfile::tempdir()?;
+    ///     let db = Database::open_watched(directory.path(), Options::default(), |progress| {
+    ///         eprintln!("{:?}: {} of {}", progress.stage, progress.done, progress.total);
+    ///     })?;
+    ///     assert_eq!(db.stats().recovery.records, 0);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -243,14 +247,17 @@ impl Database {
     /// [`Durability::Volatile`] regardless of the options.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -45,7 +45,7 @@ const HAS_INTERACTIVE_LIMITS: bool = !cfg!(braid_simulation);
 ///
 /// // A report on an existing database.
 /// let report = Options::default().create(false).read_only(true);
-/// # drop((desktop, cache, report));
+/// println!("{desktop:?}\n{cache:?}\n{report:?}");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -135,10 +135,12 @@ impl Options {
     /// ```
     /// use braiddb::{Database, Options};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path();
-    /// let db = Database::open(path, Options::default().memory_budget(256 << 20))?;
-    /// # Ok::<_, braiddb::Error>(())
+    /// fn main() -> Result<(), braiddb::Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path();
+    ///     let db = Database::open(path, Options::default().memory_budget(256 << 20))?;
+    ///     db.close()
+    /// }
     /// ```
     #[must_use]
     pub fn memory_budget(mut self, memory_budget: impl Into<MemoryBudget>) -> Self {

@@ -140,16 +140,18 @@ impl Transaction {
     /// Inserts a new record.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.insert(&names, "ada", &7).await?;
-    ///     assert!(matches!(tx.insert(&names, "ada", &8).await, Err(Error::KeyExists(_))));
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.insert(&names, "ada", &7).await?;
+    ///         assert!(matches!(tx.insert(&names, "ada", &8).await, Err(Error::KeyExists(_))));
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -172,17 +174,19 @@ impl Transaction {
     /// Inserts a record, or replaces the value of the existing one.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.put(&names, "ada", &7).await?;
-    ///     tx.put(&names, "ada", &8).await?;
-    ///     assert_eq!(tx.get(&names, "ada").await?, Some(8));
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.put(&names, "ada", &7).await?;
+    ///         tx.put(&names, "ada", &8).await?;
+    ///         assert_eq!(tx.get(&names, "ada").await?, Some(8));
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -204,17 +208,19 @@ impl Transaction {
     /// Replaces the value of an existing record.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     assert!(matches!(tx.update(&names, "ada", &7).await, Err(Error::KeyNotFound(_))));
-    ///     tx.put(&names, "ada", &7).await?;
-    ///     tx.update(&names, "ada", &8).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         assert!(matches!(tx.update(&names, "ada", &7).await, Err(Error::KeyNotFound(_))));
+    ///         tx.put(&names, "ada", &7).await?;
+    ///         tx.update(&names, "ada", &8).await?;
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors

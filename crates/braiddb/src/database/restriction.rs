@@ -35,18 +35,21 @@ impl Database {
     /// began before have ended. If the future is dropped, the restriction is still set.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Misuse, Options, Table};
+    /// use braiddb::{Database, Error, Misuse, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let replication = db.restrict_writes("Replication::run").await?;
-    /// let names: Table<u64, str> = replication.create_table("names").await?;
-    /// replication.put(&names, &1, "ada").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let replication = db.restrict_writes("Replication::run").await?;
+    ///         let names: Table<u64, str> = replication.create_table("names").await?;
+    ///         replication.put(&names, &1, "ada").await?;
     ///
-    /// let refused = db.put(&names, &1, "bob").await;
-    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::RestrictedWrite { .. }))));
-    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    ///         let refused = db.put(&names, &1, "bob").await;
+    ///         assert!(matches!(refused, Err(Error::Misuse(Misuse::RestrictedWrite { .. }))));
+    ///         assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -62,15 +65,18 @@ impl Database {
     /// effect if writes are not restricted.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// db.restrict_writes("Replication::run").await?;
-    /// db.allow_writes().await?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         db.restrict_writes("Replication::run").await?;
+    ///         db.allow_writes().await?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -56,20 +56,23 @@ impl Database {
     ///   the transaction, or on another thread pool, and await its result.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let table: Table<str, u64> = db.open_or_create_table("counters").await?;
-    /// let count = db
-    ///     .run(async move |tx| {
-    ///         let count = tx.get(&table, "visits").await?.unwrap_or(0) + 1;
-    ///         tx.put(&table, "visits", &count).await?;
-    ///         Ok(count)
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let table: Table<str, u64> = db.open_or_create_table("counters").await?;
+    ///         let count = db
+    ///             .run(async move |tx| {
+    ///                 let count = tx.get(&table, "visits").await?.unwrap_or(0) + 1;
+    ///                 tx.put(&table, "visits", &count).await?;
+    ///                 Ok(count)
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(count, 1);
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(count, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// [`Database::transaction`] sets options, and reports attempts and the commit LSN.
@@ -95,29 +98,31 @@ impl Database {
     /// Like [`Database::run`], for a closure with its own error type `E: From<Error>`.
     ///
     /// ```
-    /// use braiddb::{Database, Options, Table};
+    /// use braiddb::{Database, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// #[derive(Debug)]
-    /// enum Refused {
-    ///     Poor,
-    ///     Database(braiddb::Error),
-    /// }
-    ///
-    /// impl From<braiddb::Error> for Refused {
-    ///     fn from(error: braiddb::Error) -> Self {
-    ///         Refused::Database(error)
+    /// fn main() -> Result<(), braiddb::Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     #[derive(Debug)]
+    ///     enum Refused {
+    ///         Poor,
+    ///         Database(braiddb::Error),
     ///     }
-    /// }
     ///
-    /// let cents: Table<u64, u64> = pollster::block_on(db.create_table("cents"))?;
-    /// let spent = db.try_run(async move |tx| {
-    ///     let left = tx.get(&cents, &1).await?.unwrap_or(0).checked_sub(100);
-    ///     tx.put(&cents, &1, &left.ok_or(Refused::Poor)?).await?;
-    ///     Ok::<_, Refused>(())
-    /// });
-    /// assert!(matches!(pollster::block_on(spent), Err(Refused::Poor)));
-    /// # Ok::<_, braiddb::Error>(())
+    ///     impl From<braiddb::Error> for Refused {
+    ///         fn from(error: braiddb::Error) -> Self {
+    ///             Refused::Database(error)
+    ///         }
+    ///     }
+    ///
+    ///     let cents: Table<u64, u64> = block_on(db.create_table("cents"))?;
+    ///     let spent = db.try_run(async move |tx| {
+    ///         let left = tx.get(&cents, &1).await?.unwrap_or(0).checked_sub(100);
+    ///         tx.put(&cents, &1, &left.ok_or(Refused::Poor)?).await?;
+    ///         Ok::<_, Refused>(())
+    ///     });
+    ///     assert!(matches!(block_on(spent), Err(Refused::Poor)));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// The code must name the error type once: with `Ok::<_, Refused>(())` as above, with an
@@ -125,7 +130,7 @@ impl Database {
     /// `?`. Otherwise the compiler reports "type annotations needed". With `anyhow`:
     ///
     /// ```
-    /// use braiddb::{Database, Options, Table};
+    /// use braiddb::{Database, Options, Table, block_on};
     ///
     /// async fn add(db: &Database, cents: Table<u64, u64>, text: &'static str) -> anyhow::Result<()> {
     ///     db.try_run(async move |tx| {
@@ -137,11 +142,14 @@ impl Database {
     ///     .await?;
     ///     Ok(())
     /// }
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cents: Table<u64, u64> = pollster::block_on(db.create_table("cents"))?;
-    /// # assert!(pollster::block_on(add(&db, cents.clone(), "99")).is_ok());
-    /// # assert_eq!(pollster::block_on(add(&db, cents, "100")).unwrap_err().to_string(), "that is too much");
-    /// # Ok::<_, braiddb::Error>(())
+    ///
+    /// fn main() -> Result<(), braiddb::Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let cents: Table<u64, u64> = block_on(db.create_table("cents"))?;
+    ///     assert!(block_on(add(&db, cents.clone(), "99")).is_ok());
+    ///     assert_eq!(block_on(add(&db, cents, "100")).unwrap_err().to_string(), "that is too much");
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -164,10 +172,12 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
-    /// db.run_blocking(async move |tx| tx.put(&names, &1, "ada").await)?;
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    ///     db.run_blocking(async move |tx| tx.put(&names, &1, "ada").await)?;
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -188,14 +198,17 @@ impl TransactionBuilder {
     /// attempts and the commit LSN.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let put = db.transaction().run(async move |tx| tx.put(&names, &1, "ada").await);
-    /// println!("committed at {}", put.await?.commit_lsn);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let put = db.transaction().run(async move |tx| tx.put(&names, &1, "ada").await);
+    ///         println!("committed at {}", put.await?.commit_lsn);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -212,18 +225,21 @@ impl TransactionBuilder {
     /// [`Database::try_run`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let name = db.transaction().read_only(true).try_run(async move |tx| {
-    ///     let name = tx.get(&names, &1).await?;
-    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
-    ///     Ok::<_, anyhow::Error>(name.to_owned())
-    /// });
-    /// assert_eq!(name.await.unwrap_err().to_string(), "no person has this number");
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let name = db.transaction().read_only(true).try_run(async move |tx| {
+    ///             let name = tx.get(&names, &1).await?;
+    ///             let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///             Ok::<_, anyhow::Error>(name.to_owned())
+    ///         });
+    ///         assert_eq!(name.await.unwrap_err().to_string(), "no person has this number");
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -274,11 +290,13 @@ impl TransactionBuilder {
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
-    /// let put = async move |tx: &braiddb::Transaction| tx.put(&names, &1, "ada").await;
-    /// assert_eq!(db.transaction().run_blocking(put)?.attempts, 1);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    ///     let put = async move |tx: &braiddb::Transaction| tx.put(&names, &1, "ada").await;
+    ///     assert_eq!(db.transaction().run_blocking(put)?.attempts, 1);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -297,16 +315,18 @@ impl TransactionBuilder {
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
-    /// let renamed = db.transaction().try_run_blocking(async move |tx| {
-    ///     let name = tx.get(&names, &1).await?;
-    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
-    ///     anyhow::ensure!(name != "root", "the name `root` cannot change");
-    ///     Ok(tx.put(&names, &1, "ada").await?)
-    /// });
-    /// assert_eq!(renamed.unwrap_err().to_string(), "no person has this number");
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    ///     let renamed = db.transaction().try_run_blocking(async move |tx| {
+    ///         let name = tx.get(&names, &1).await?;
+    ///         let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///         anyhow::ensure!(name != "root", "the name `root` cannot change");
+    ///         Ok(tx.put(&names, &1, "ada").await?)
+    ///     });
+    ///     assert_eq!(renamed.unwrap_err().to_string(), "no person has this number");
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors

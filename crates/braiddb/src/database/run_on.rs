@@ -97,19 +97,22 @@ impl Database {
     /// handles for it, which is cheap.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let accounts: Table<u64, u64> = db.create_table("accounts").await?;
-    /// let journal: Table<u64, str> = db.create_table("journal").await?;
-    /// db.run_on((&accounts, &journal), async |tx, (accounts, journal)| {
-    ///     tx.put(accounts, &1, &100).await?;
-    ///     tx.put(journal, &1, "opened").await
-    /// })
-    /// .await?;
-    /// assert_eq!(db.get(&accounts, &1).await?, Some(100));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let accounts: Table<u64, u64> = db.create_table("accounts").await?;
+    ///         let journal: Table<u64, str> = db.create_table("journal").await?;
+    ///         db.run_on((&accounts, &journal), async |tx, (accounts, journal)| {
+    ///             tx.put(accounts, &1, &100).await?;
+    ///             tx.put(journal, &1, "opened").await
+    ///         })
+    ///         .await?;
+    ///         assert_eq!(db.get(&accounts, &1).await?, Some(100));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -9,24 +9,27 @@ use crate::transaction;
 /// A point in a transaction to which it can be rolled back: see [`Transaction::savepoint`].
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// let table = names.clone();
-/// db.run(async move |tx| {
-///     tx.put(&table, &1, "ada").await?;
-///     let savepoint = tx.savepoint();
-///     for name in ["bob", "bobby"] {
-///         tx.insert(&table, &2, name).await?;
-///         tx.rollback_to(&savepoint).await?;
-///     }
-///     Ok(())
-/// })
-/// .await?;
-/// assert_eq!(db.len(&names).await?, 1);
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         let table = names.clone();
+///         db.run(async move |tx| {
+///             tx.put(&table, &1, "ada").await?;
+///             let savepoint = tx.savepoint();
+///             for name in ["bob", "bobby"] {
+///                 tx.insert(&table, &2, name).await?;
+///                 tx.rollback_to(&savepoint).await?;
+///             }
+///             Ok(())
+///         })
+///         .await?;
+///         assert_eq!(db.len(&names).await?, 1);
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint(transaction::WriteSavepoint);
@@ -36,21 +39,23 @@ impl Transaction {
     /// can be nested, need no release, and have no cost unless something is written.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let table: Table<u64, u64> = pollster::block_on(db.create_table("orders"))?;
-    /// let kept = db.run_blocking(async move |tx| {
-    ///     tx.put(&table, &1, &10).await?;
-    ///     let savepoint = tx.savepoint();
-    ///     tx.put(&table, &1, &11).await?;
-    ///     tx.insert(&table, &2, &20).await?;
-    ///     tx.rollback_to(&savepoint).await?;
-    ///     assert_eq!(tx.get(&table, &2).await?, None);
-    ///     tx.get(&table, &1).await
-    /// })?;
-    /// assert_eq!(kept, Some(10));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let table: Table<u64, u64> = block_on(db.create_table("orders"))?;
+    ///     let kept = db.run_blocking(async move |tx| {
+    ///         tx.put(&table, &1, &10).await?;
+    ///         let savepoint = tx.savepoint();
+    ///         tx.put(&table, &1, &11).await?;
+    ///         tx.insert(&table, &2, &20).await?;
+    ///         tx.rollback_to(&savepoint).await?;
+    ///         assert_eq!(tx.get(&table, &2).await?, None);
+    ///         tx.get(&table, &1).await
+    ///     })?;
+    ///     assert_eq!(kept, Some(10));
+    ///     Ok(())
+    /// }
     /// ```
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(engine_call(|| self.core.savepoint()))
@@ -70,23 +75,26 @@ impl Transaction {
     /// it is ready, the transaction can no longer commit.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let orders: Table<u64, u64> = db.create_table("orders").await?;
-    /// let kept = db.run_on(&orders, async |tx, orders| {
-    ///     tx.put(orders, &1, &10).await?;
-    ///     let first = tx.savepoint();
-    ///     tx.put(orders, &2, &20).await?;
-    ///     tx.rollback_to(&first).await?;
-    ///     // The savepoint stays valid.
-    ///     tx.put(orders, &3, &30).await?;
-    ///     tx.rollback_to(&first).await?;
-    ///     tx.count(orders, ..).await
-    /// });
-    /// assert_eq!(kept.await?, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let orders: Table<u64, u64> = db.create_table("orders").await?;
+    ///         let kept = db.run_on(&orders, async |tx, orders| {
+    ///             tx.put(orders, &1, &10).await?;
+    ///             let first = tx.savepoint();
+    ///             tx.put(orders, &2, &20).await?;
+    ///             tx.rollback_to(&first).await?;
+    ///             // The savepoint stays valid.
+    ///             tx.put(orders, &3, &30).await?;
+    ///             tx.rollback_to(&first).await?;
+    ///             tx.count(orders, ..).await
+    ///         });
+    ///         assert_eq!(kept.await?, 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -101,19 +109,22 @@ impl InteractiveTransaction {
     /// See [`Transaction::savepoint`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// let savepoint = transaction.savepoint().await?;
-    /// transaction.put(&names, &2, "bob").await?;
-    /// transaction.rollback_to(&savepoint).await?;
-    /// transaction.commit().await?;
-    /// assert_eq!(db.len(&names).await?, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         transaction.put(&names, &1, "ada").await?;
+    ///         let savepoint = transaction.savepoint().await?;
+    ///         transaction.put(&names, &2, "bob").await?;
+    ///         transaction.rollback_to(&savepoint).await?;
+    ///         transaction.commit().await?;
+    ///         assert_eq!(db.len(&names).await?, 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -125,18 +136,21 @@ impl InteractiveTransaction {
     /// See [`Transaction::rollback_to`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// let before = transaction.savepoint().await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// transaction.rollback_to(&before).await?;
-    /// assert_eq!(transaction.get(&names, &1).await?, None);
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         let before = transaction.savepoint().await?;
+    ///         transaction.put(&names, &1, "ada").await?;
+    ///         transaction.rollback_to(&before).await?;
+    ///         assert_eq!(transaction.get(&names, &1).await?, None);
+    ///         transaction.commit().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

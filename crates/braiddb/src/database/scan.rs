@@ -45,19 +45,21 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
-    ///         tx.put(&names, name, &number).await?;
-    ///     }
-    ///     let mut scan = tx.scan(&names, .."c")?.rev();
-    ///     assert_eq!(scan.next().await?, Some(("ben".to_owned(), 2)));
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
+    ///             tx.put(&names, name, &number).await?;
+    ///         }
+    ///         let mut scan = tx.scan(&names, .."c")?.rev();
+    ///         assert_eq!(scan.next().await?, Some(("ben".to_owned(), 2)));
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     #[must_use]
     pub fn rev(mut self) -> Self {
@@ -68,18 +70,20 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// Limits the scan to `count` records.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
-    ///         tx.put(&names, name, &number).await?;
-    ///     }
-    ///     assert_eq!(tx.scan(&names, ..)?.limit(2).count().await?, 2);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
+    ///             tx.put(&names, name, &number).await?;
+    ///         }
+    ///         assert_eq!(tx.scan(&names, ..)?.limit(2).count().await?, 2);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
@@ -94,23 +98,25 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// record or tries it again.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
-    /// let longest = db.run_blocking(async move |tx| {
-    ///     tx.put(&table, &1, "one").await?;
-    ///     tx.put(&table, &3, "three").await?;
-    ///     let (mut scan, mut longest) = (tx.scan(&table, ..)?, String::new());
-    ///     while let Some((_, name)) = scan.next().await? {
-    ///         if name.len() > longest.len() {
-    ///             longest = name.to_owned();
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let table: Table<u64, str> = block_on(db.create_table("names"))?;
+    ///     let longest = db.run_blocking(async move |tx| {
+    ///         tx.put(&table, &1, "one").await?;
+    ///         tx.put(&table, &3, "three").await?;
+    ///         let (mut scan, mut longest) = (tx.scan(&table, ..)?, String::new());
+    ///         while let Some((_, name)) = scan.next().await? {
+    ///             if name.len() > longest.len() {
+    ///                 longest = name.to_owned();
+    ///             }
     ///         }
-    ///     }
-    ///     Ok(longest)
-    /// })?;
-    /// assert_eq!(longest, "three");
-    /// # Ok::<_, Error>(())
+    ///         Ok(longest)
+    ///     })?;
+    ///     assert_eq!(longest, "three");
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -165,22 +171,24 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// table is paged or records are read from the log. So a table of any size can be visited.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     /// use std::ops::ControlFlow;
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
-    /// let first_long = db.run_blocking(async move |tx| {
-    ///     tx.put(&table, &1, "one").await?;
-    ///     tx.put(&table, &3, "three").await?;
-    ///     let long = |key, name: &str| match name.len() > 3 {
-    ///         true => ControlFlow::Break(key),
-    ///         false => ControlFlow::Continue(()),
-    ///     };
-    ///     tx.scan(&table, ..)?.visit(long).await
-    /// })?;
-    /// assert_eq!(first_long, Some(3));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let table: Table<u64, str> = block_on(db.create_table("names"))?;
+    ///     let first_long = db.run_blocking(async move |tx| {
+    ///         tx.put(&table, &1, "one").await?;
+    ///         tx.put(&table, &3, "three").await?;
+    ///         let long = |key, name: &str| match name.len() > 3 {
+    ///             true => ControlFlow::Break(key),
+    ///             false => ControlFlow::Continue(()),
+    ///         };
+    ///         tx.scan(&table, ..)?.visit(long).await
+    ///     })?;
+    ///     assert_eq!(first_long, Some(3));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -205,17 +213,20 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// Returns the number of records, without reading their values.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// for key in 0..10 {
-    ///     db.put(&names, &key, "ada").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         for key in 0..10 {
+    ///             db.put(&names, &key, "ada").await?;
+    ///         }
+    ///         let count = db.run(async move |tx| tx.scan(&names, 3..)?.count().await).await?;
+    ///         assert_eq!(count, 7);
+    ///         Ok(())
+    ///     })
     /// }
-    /// let count = db.run(async move |tx| tx.scan(&names, 3..)?.count().await).await?;
-    /// assert_eq!(count, 7);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -232,18 +243,24 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// Returns the records as a stream of owned values. The stream ends after the first error.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     /// use futures_util::TryStreamExt;
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
-    /// let names = db.run_blocking(async move |tx| {
-    ///     tx.put(&table, &1, "one").await?;
-    ///     tx.put(&table, &3, "three").await?;
-    ///     tx.scan(&table, ..)?.into_stream().map_ok(|(_, name)| name).try_collect::<Vec<_>>().await
-    /// })?;
-    /// assert_eq!(names, ["one", "three"]);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let table: Table<u64, str> = block_on(db.create_table("names"))?;
+    ///     let names = db.run_blocking(async move |tx| {
+    ///         tx.put(&table, &1, "one").await?;
+    ///         tx.put(&table, &3, "three").await?;
+    ///         tx.scan(&table, ..)?
+    ///             .into_stream()
+    ///             .map_ok(|(_, name)| name)
+    ///             .try_collect::<Vec<_>>()
+    ///             .await
+    ///     })?;
+    ///     assert_eq!(names, ["one", "three"]);
+    ///     Ok(())
+    /// }
     /// ```
     pub fn into_stream(
         self,

@@ -24,16 +24,19 @@ impl Database {
     /// { db.get(&table, &(&*name, 7)).await }`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// assert_eq!(db.get(&cities, "Ljubljana").await?, Some(285_604));
-    /// assert!(db.delete(&cities, "Ljubljana").await?);
-    /// assert!(!db.contains(&cities, "Ljubljana").await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         assert_eq!(db.get(&cities, "Ljubljana").await?, Some(285_604));
+    ///         assert!(db.delete(&cities, "Ljubljana").await?);
+    ///         assert!(!db.contains(&cities, "Ljubljana").await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -65,15 +68,18 @@ impl Database {
     /// method visits them too.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// db.put(&cities, "Ljubljana", &285_605).await?;
-    /// assert_eq!(db.len(&cities).await?, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         db.put(&cities, "Ljubljana", &285_605).await?;
+    ///         assert_eq!(db.len(&cities).await?, 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -96,13 +102,16 @@ impl Database {
     /// Returns whether a table is empty, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// assert!(db.is_empty(&cities).await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         assert!(db.is_empty(&cities).await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -125,14 +134,20 @@ impl Database {
     /// Returns whether a record with this key exists, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// assert!(db.contains(&cities, "Ljubljana").await? && !db.contains(&cities, "Ljublana").await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         assert!(
+    ///             db.contains(&cities, "Ljubljana").await?
+    ///                 && !db.contains(&cities, "Ljublana").await?
+    ///         );
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -164,14 +179,17 @@ impl Database {
     /// Inserts a new record, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.insert(&cities, "Ljubljana", &285_604).await?;
-    /// assert!(matches!(db.insert(&cities, "Ljubljana", &0).await, Err(Error::KeyExists(_))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.insert(&cities, "Ljubljana", &285_604).await?;
+    ///         assert!(matches!(db.insert(&cities, "Ljubljana", &0).await, Err(Error::KeyExists(_))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -196,15 +214,18 @@ impl Database {
     /// waited for. Otherwise a worker writes.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// db.put(&cities, "Ljubljana", &285_605).await?;
-    /// assert_eq!(db.get(&cities, "Ljubljana").await?, Some(285_605));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         db.put(&cities, "Ljubljana", &285_605).await?;
+    ///         assert_eq!(db.get(&cities, "Ljubljana").await?, Some(285_605));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -226,15 +247,21 @@ impl Database {
     /// Replaces the value of an existing record, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// assert!(matches!(db.update(&cities, "Ljubljana", &1).await, Err(Error::KeyNotFound(_))));
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// db.update(&cities, "Ljubljana", &285_605).await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         assert!(matches!(
+    ///             db.update(&cities, "Ljubljana", &1).await,
+    ///             Err(Error::KeyNotFound(_))
+    ///         ));
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         db.update(&cities, "Ljubljana", &285_605).await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -256,15 +283,18 @@ impl Database {
     /// Deletes a record, in a separate transaction. Returns `false` if the record does not exist.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// assert!(db.delete(&cities, "Ljubljana").await?);
-    /// assert!(!db.delete(&cities, "Ljubljana").await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         assert!(db.delete(&cities, "Ljubljana").await?);
+    ///         assert!(!db.delete(&cities, "Ljubljana").await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -286,15 +316,18 @@ impl Database {
     /// `change` is called again with the new current value.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let visits: Table<str, u64> = db.create_table("visits").await?;
-    /// db.put(&visits, "home", &1).await?;
-    /// assert!(db.update_with(&visits, "home", |count| count + 1).await?);
-    /// assert_eq!(db.get(&visits, "home").await?, Some(2));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let visits: Table<str, u64> = db.create_table("visits").await?;
+    ///         db.put(&visits, "home", &1).await?;
+    ///         assert!(db.update_with(&visits, "home", |count| count + 1).await?);
+    ///         assert_eq!(db.get(&visits, "home").await?, Some(2));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -323,15 +356,18 @@ impl Database {
     /// delete it. After a conflict, it is called again with the new current value.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let visits: Table<str, u64> = db.create_table("visits").await?;
-    /// let one_more = |count: Option<u64>| Some(count.unwrap_or(0) + 1);
-    /// assert_eq!(db.fetch_update(&visits, "home", one_more).await?, None);
-    /// assert_eq!(db.fetch_update(&visits, "home", one_more).await?, Some(1));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let visits: Table<str, u64> = db.create_table("visits").await?;
+    ///         let one_more = |count: Option<u64>| Some(count.unwrap_or(0) + 1);
+    ///         assert_eq!(db.fetch_update(&visits, "home", one_more).await?, None);
+    ///         assert_eq!(db.fetch_update(&visits, "home", one_more).await?, Some(1));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -360,15 +396,18 @@ impl Database {
     /// returns `false`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let leader: Table<str, str> = db.create_table("leader").await?;
-    /// assert!(db.compare_and_set(&leader, "shard 7", None, Some("a")).await?);
-    /// assert!(!db.compare_and_set(&leader, "shard 7", None, Some("b")).await?);
-    /// assert_eq!(db.get(&leader, "shard 7").await?.as_deref(), Some("a"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let leader: Table<str, str> = db.create_table("leader").await?;
+    ///         assert!(db.compare_and_set(&leader, "shard 7", None, Some("a")).await?);
+    ///         assert!(!db.compare_and_set(&leader, "shard 7", None, Some("b")).await?);
+    ///         assert_eq!(db.get(&leader, "shard 7").await?.as_deref(), Some("a"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -26,17 +26,20 @@ impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
     /// Reverses the order: from the largest key to the smallest.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<u64, str> = db.create_table("log").await?;
-    /// for line in 0..10 {
-    ///     db.put(&log, &line, "a line").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let log: Table<u64, str> = db.create_table("log").await?;
+    ///         for line in 0..10 {
+    ///             db.put(&log, &line, "a line").await?;
+    ///         }
+    ///         let last = db.scan(&log, ..).rev().limit(1).await?;
+    ///         assert_eq!(last, [(9, "a line".to_owned())]);
+    ///         Ok(())
+    ///     })
     /// }
-    /// let last = db.scan(&log, ..).rev().limit(1).await?;
-    /// assert_eq!(last, [(9, "a line".to_owned())]);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     pub fn rev(mut self) -> Self {
         self.reverse = true;
@@ -46,17 +49,20 @@ impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
     /// Limits the scan to `count` records.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<u64, str> = db.create_table("log").await?;
-    /// for line in 0..10 {
-    ///     db.put(&log, &line, "a line").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let log: Table<u64, str> = db.create_table("log").await?;
+    ///         for line in 0..10 {
+    ///             db.put(&log, &line, "a line").await?;
+    ///         }
+    ///         let some = db.scan(&log, 4..).limit(2).await?;
+    ///         assert_eq!(some, [(4, "a line".to_owned()), (5, "a line".to_owned())]);
+    ///         Ok(())
+    ///     })
     /// }
-    /// let some = db.scan(&log, 4..).limit(2).await?;
-    /// assert_eq!(some, [(4, "a line".to_owned()), (5, "a line".to_owned())]);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     pub fn limit(mut self, count: u64) -> Self {
         self.limit = self.limit.min(count);
@@ -133,17 +139,20 @@ impl Database {
     /// a few records at a time.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// for (number, name) in [(1, "one"), (2, "two"), (3, "three")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         for (number, name) in [(1, "one"), (2, "two"), (3, "three")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         assert_eq!(db.scan(&names, ..3).await?, [(1, "one".to_owned()), (2, "two".to_owned())]);
+    ///         assert_eq!(db.scan(&names, ..).rev().limit(1).await?, [(3, "three".to_owned())]);
+    ///         Ok(())
+    ///     })
     /// }
-    /// assert_eq!(db.scan(&names, ..3).await?, [(1, "one".to_owned()), (2, "two".to_owned())]);
-    /// assert_eq!(db.scan(&names, ..).rev().limit(1).await?, [(3, "three".to_owned())]);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -163,16 +172,19 @@ impl Database {
     /// text, bytes, or the first parts of a tuple.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let visits: Table<(String, u32), u64> = db.create_table("visits").await?;
-    /// db.put(&visits, &("help".to_owned(), 1), &30).await?;
-    /// db.put(&visits, &("start".to_owned(), 1), &500).await?;
-    /// let found = db.scan_prefix(&visits, &("help".to_owned(),)).await?;
-    /// assert_eq!(found, [(("help".to_owned(), 1), 30)]);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let visits: Table<(String, u32), u64> = db.create_table("visits").await?;
+    ///         db.put(&visits, &("help".to_owned(), 1), &30).await?;
+    ///         db.put(&visits, &("start".to_owned(), 1), &500).await?;
+    ///         let found = db.scan_prefix(&visits, &("help".to_owned(),)).await?;
+    ///         assert_eq!(found, [(("help".to_owned(), 1), 30)]);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -192,17 +204,20 @@ impl Database {
     /// Returns the record with the smallest key, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let queue: Table<u64, str> = db.create_table("queue").await?;
-    /// assert_eq!(db.first(&queue).await?, None);
-    /// db.put(&queue, &7, "sweep").await?;
-    /// db.put(&queue, &8, "mend").await?;
-    /// assert_eq!(db.first(&queue).await?, Some((7, "sweep".to_owned())));
-    /// assert_eq!(db.last(&queue).await?, Some((8, "mend".to_owned())));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let queue: Table<u64, str> = db.create_table("queue").await?;
+    ///         assert_eq!(db.first(&queue).await?, None);
+    ///         db.put(&queue, &7, "sweep").await?;
+    ///         db.put(&queue, &8, "mend").await?;
+    ///         assert_eq!(db.first(&queue).await?, Some((7, "sweep".to_owned())));
+    ///         assert_eq!(db.last(&queue).await?, Some((8, "mend".to_owned())));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -222,17 +237,20 @@ impl Database {
     /// Returns the record with the largest key, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// assert_eq!(db.last(&names).await?, None);
-    /// for (number, name) in [(1, "ada"), (2, "bob")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         assert_eq!(db.last(&names).await?, None);
+    ///         for (number, name) in [(1, "ada"), (2, "bob")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         assert_eq!(db.last(&names).await?, Some((2, "bob".to_owned())));
+    ///         Ok(())
+    ///     })
     /// }
-    /// assert_eq!(db.last(&names).await?, Some((2, "bob".to_owned())));
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -254,18 +272,21 @@ impl Database {
     /// visiting the records.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<u64, str> = db.create_table("log").await?;
-    /// for line in 0..10 {
-    ///     db.put(&log, &line, "a line").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let log: Table<u64, str> = db.create_table("log").await?;
+    ///         for line in 0..10 {
+    ///             db.put(&log, &line, "a line").await?;
+    ///         }
+    ///         assert_eq!(db.count(&log, 3..=5).await?, 3);
+    ///         assert_eq!(db.delete_range(&log, ..8).await?, 8);
+    ///         assert_eq!(db.count(&log, ..).await?, 2);
+    ///         Ok(())
+    ///     })
     /// }
-    /// assert_eq!(db.count(&log, 3..=5).await?, 3);
-    /// assert_eq!(db.delete_range(&log, ..8).await?, 8);
-    /// assert_eq!(db.count(&log, ..).await?, 2);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -294,18 +315,21 @@ impl Database {
     /// ranges. [`Database::clear`] empties a table of any size.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let log: Table<u64, str> = db.create_table("log").await?;
-    /// for line in 0..10 {
-    ///     db.put(&log, &line, "a line").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let log: Table<u64, str> = db.create_table("log").await?;
+    ///         for line in 0..10 {
+    ///             db.put(&log, &line, "a line").await?;
+    ///         }
+    ///         assert_eq!(db.delete_range(&log, ..8).await?, 8);
+    ///         assert_eq!(db.delete_range(&log, ..8).await?, 0);
+    ///         assert_eq!(db.len(&log).await?, 2);
+    ///         Ok(())
+    ///     })
     /// }
-    /// assert_eq!(db.delete_range(&log, ..8).await?, 8);
-    /// assert_eq!(db.delete_range(&log, ..8).await?, 0);
-    /// assert_eq!(db.len(&log).await?, 2);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

@@ -31,19 +31,22 @@ use crate::types::{TableKey, Value};
 ///   [`Options::interactive_age`](crate::Options::interactive_age) do not apply.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let stock: Table<str, u64> = db.create_table("stock").await?;
-/// db.put(&stock, "apples", &3).await?;
-/// let snapshot = db.snapshot().await?;
-/// db.put(&stock, "apples", &2).await?;
-/// db.put(&stock, "pears", &5).await?;
-/// assert_eq!(snapshot.get(&stock, "apples").await?, Some(3));
-/// let table = stock.clone();
-/// assert_eq!(snapshot.run(async move |tx| tx.count(&table, ..).await).await?, 1);
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let stock: Table<str, u64> = db.create_table("stock").await?;
+///         db.put(&stock, "apples", &3).await?;
+///         let snapshot = db.snapshot().await?;
+///         db.put(&stock, "apples", &2).await?;
+///         db.put(&stock, "pears", &5).await?;
+///         assert_eq!(snapshot.get(&stock, "apples").await?, Some(3));
+///         let table = stock.clone();
+///         assert_eq!(snapshot.run(async move |tx| tx.count(&table, ..).await).await?, 1);
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -55,16 +58,19 @@ impl Database {
     /// Takes a snapshot of the database. It contains everything committed before the call.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let stock: Table<str, u64> = db.create_table("stock").await?;
-    /// db.put(&stock, "nails", &7).await?;
-    /// let snapshot = db.snapshot().await?;
-    /// db.delete(&stock, "nails").await?;
-    /// assert_eq!(snapshot.get(&stock, "nails").await?, Some(7));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let stock: Table<str, u64> = db.create_table("stock").await?;
+    ///         db.put(&stock, "nails", &7).await?;
+    ///         let snapshot = db.snapshot().await?;
+    ///         db.delete(&stock, "nails").await?;
+    ///         assert_eq!(snapshot.get(&stock, "nails").await?, Some(7));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -130,16 +136,19 @@ impl Snapshot {
     /// Returns the snapshot's LSN: the snapshot contains exactly the commits before it.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let before = db.snapshot().await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let after = db.snapshot().await?;
-    /// assert!(before.lsn() < after.lsn());
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let before = db.snapshot().await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let after = db.snapshot().await?;
+    ///         assert!(before.lsn() < after.lsn());
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn lsn(&self) -> u64 {
         self.lsn.0
@@ -149,25 +158,28 @@ impl Snapshot {
     /// is dropped after its first poll, `body` still runs to its end, before later calls.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let stock: Table<str, u64> = db.create_table("stock").await?;
-    /// for (article, pieces) in [("nails", 7), ("screws", 5)] {
-    ///     db.put(&stock, article, &pieces).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let stock: Table<str, u64> = db.create_table("stock").await?;
+    ///         for (article, pieces) in [("nails", 7), ("screws", 5)] {
+    ///             db.put(&stock, article, &pieces).await?;
+    ///         }
+    ///         let snapshot = db.snapshot().await?;
+    ///         db.clear(&stock).await?;
+    ///         let pieces = snapshot.run(async move |tx| {
+    ///             let (mut scan, mut pieces) = (tx.scan(&stock, ..)?, 0);
+    ///             while let Some((_article, more)) = scan.next().await? {
+    ///                 pieces += more;
+    ///             }
+    ///             Ok(pieces)
+    ///         });
+    ///         assert_eq!(pieces.await?, 12);
+    ///         Ok(())
+    ///     })
     /// }
-    /// let snapshot = db.snapshot().await?;
-    /// db.clear(&stock).await?;
-    /// let pieces = snapshot.run(async move |tx| {
-    ///     let (mut scan, mut pieces) = (tx.scan(&stock, ..)?, 0);
-    ///     while let Some((_article, more)) = scan.next().await? {
-    ///         pieces += more;
-    ///     }
-    ///     Ok(pieces)
-    /// });
-    /// assert_eq!(pieces.await?, 12);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -187,17 +199,20 @@ impl Snapshot {
     /// Returns the value of `key` in the snapshot.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let stock: Table<str, u64> = db.create_table("stock").await?;
-    /// db.put(&stock, "nails", &7).await?;
-    /// let snapshot = db.snapshot().await?;
-    /// db.put(&stock, "nails", &6).await?;
-    /// assert_eq!(snapshot.get(&stock, "nails").await?, Some(7));
-    /// assert_eq!(snapshot.get(&stock, "screws").await?, None);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let stock: Table<str, u64> = db.create_table("stock").await?;
+    ///         db.put(&stock, "nails", &7).await?;
+    ///         let snapshot = db.snapshot().await?;
+    ///         db.put(&stock, "nails", &6).await?;
+    ///         assert_eq!(snapshot.get(&stock, "nails").await?, Some(7));
+    ///         assert_eq!(snapshot.get(&stock, "screws").await?, None);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

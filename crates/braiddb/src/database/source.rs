@@ -26,18 +26,23 @@ use crate::transaction::WorkerTransactions;
 /// A running source. [`Database::run_source`] returns it.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let sums: Table<u64, u64> = db.create_table("sums").await?;
-/// let add = async move |tx: &braiddb::Transaction, number: &u64| tx.put(&sums, number, &0).await;
-/// let first = db.run_source(0, 0..100, add.clone())?;
-/// let second = db.run_source(0, 100..200, add)?;
-/// first.done().await?;
-/// // On a thread that may block.
-/// second.wait()?;
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let sums: Table<u64, u64> = db.create_table("sums").await?;
+///         let add = async move |tx: &braiddb::Transaction, number: &u64| {
+///             tx.put(&sums, number, &0).await
+///         };
+///         let first = db.run_source(0, 0..100, add.clone())?;
+///         let second = db.run_source(0, 100..200, add)?;
+///         first.done().await?;
+///         // On a thread that may block.
+///         second.wait()?;
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Debug)]
 #[must_use = "`done` and `wait` return the failure of a source"]
@@ -52,19 +57,23 @@ impl SourceRun {
     /// source continues.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, Transaction};
+    /// use braiddb::{Database, Error, Options, Table, Transaction, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let sums: Table<u64, u64> = db.create_table("sums").await?;
-    /// let table = sums.clone();
-    /// let insert = async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
-    /// db.run_source(0, 0..100, insert.clone())?.done().await?;
-    /// assert_eq!(db.len(&sums).await?, 100);
-    /// // The first error ends the source.
-    /// let again = db.run_source(0, 99..200, insert)?.done().await;
-    /// assert!(matches!(again, Err(Error::KeyExists(_))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let sums: Table<u64, u64> = db.create_table("sums").await?;
+    ///         let table = sums.clone();
+    ///         let insert =
+    ///             async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
+    ///         db.run_source(0, 0..100, insert.clone())?.done().await?;
+    ///         assert_eq!(db.len(&sums).await?, 100);
+    ///         // The first error ends the source.
+    ///         let again = db.run_source(0, 99..200, insert)?.done().await;
+    ///         assert!(matches!(again, Err(Error::KeyExists(_))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -90,13 +99,16 @@ impl SourceRun {
     /// ```
     /// use braiddb::{Database, Error, Options, Table, Transaction};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let sums: Table<u64, u64> = db.run_blocking(async |tx| tx.create_table("sums").await)?;
-    /// let table = sums.clone();
-    /// let insert = async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
-    /// db.run_source(0, 0..100, insert)?.wait()?;
-    /// assert_eq!(db.run_blocking(async move |tx| tx.count(&sums, ..).await)?, 100);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let sums: Table<u64, u64> = db.run_blocking(async |tx| tx.create_table("sums").await)?;
+    ///     let table = sums.clone();
+    ///     let insert =
+    ///         async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
+    ///     db.run_source(0, 0..100, insert)?.wait()?;
+    ///     assert_eq!(db.run_blocking(async move |tx| tx.count(&sums, ..).await)?, 100);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -221,15 +233,17 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let table: Table<u64, u64> = db.run_blocking(async |tx| tx.create_table("sums").await)?;
-    /// let sums = table.clone();
-    /// let source = db.run_source(0, 0..1000, async move |tx, number| {
-    ///     tx.put(&sums, number, &(number * 2)).await
-    /// })?;
-    /// source.wait()?;
-    /// assert_eq!(db.run_blocking(async move |tx| tx.get(&table, &21).await)?, Some(42));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let table: Table<u64, u64> = db.run_blocking(async |tx| tx.create_table("sums").await)?;
+    ///     let sums = table.clone();
+    ///     let source = db.run_source(0, 0..1000, async move |tx, number| {
+    ///         tx.put(&sums, number, &(number * 2)).await
+    ///     })?;
+    ///     source.wait()?;
+    ///     assert_eq!(db.run_blocking(async move |tx| tx.get(&table, &21).await)?, Some(42));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -255,29 +269,32 @@ impl TransactionBuilder {
     /// [`SourceRun::done`] returns that error.
     ///
     /// ```
-    /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
     ///
-    /// use braiddb::{Database, Error, Isolation, Options, Table};
+    /// use braiddb::{Database, Error, Isolation, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let sums: Table<u64, u64> = db.create_table("sums").await?;
-    /// let committed = Arc::new(AtomicU64::new(0));
-    /// let (table, counted) = (sums.clone(), committed.clone());
-    /// let source = db.transaction().isolation(Isolation::Snapshot).run_source(
-    ///     0,
-    ///     0..1000,
-    ///     async move |tx, number| tx.put(&table, number, &(number * 2)).await,
-    ///     move |_number, result| {
-    ///         result?;
-    ///         counted.fetch_add(1, Ordering::Relaxed);
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let sums: Table<u64, u64> = db.create_table("sums").await?;
+    ///         let committed = Arc::new(AtomicU64::new(0));
+    ///         let (table, counted) = (sums.clone(), committed.clone());
+    ///         let source = db.transaction().isolation(Isolation::Snapshot).run_source(
+    ///             0,
+    ///             0..1000,
+    ///             async move |tx, number| tx.put(&table, number, &(number * 2)).await,
+    ///             move |_number, result| {
+    ///                 result?;
+    ///                 counted.fetch_add(1, Ordering::Relaxed);
+    ///                 Ok(())
+    ///             },
+    ///         )?;
+    ///         source.done().await?;
+    ///         assert_eq!(committed.load(Ordering::Relaxed), 1000);
     ///         Ok(())
-    ///     },
-    /// )?;
-    /// source.done().await?;
-    /// assert_eq!(committed.load(Ordering::Relaxed), 1000);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -26,21 +26,24 @@ use crate::types::{Key, Value, ValueShape};
 /// records.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options};
+/// use braiddb::{Database, Error, Options, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let staged = db.stage_table::<u64, str>("cities").await?;
-/// for (code, name) in [(1000, "Ljubljana"), (2000, "Maribor")] {
-///     db.put(staged.table(), &code, name).await?;
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let staged = db.stage_table::<u64, str>("cities").await?;
+///         for (code, name) in [(1000, "Ljubljana"), (2000, "Maribor")] {
+///             db.put(staged.table(), &code, name).await?;
+///         }
+///         let cities = staged.publish().await?;
+///         assert_eq!(db.len(&cities).await?, 2);
+///
+///         let given_up = db.stage_table::<u64, str>("streets").await?;
+///         db.put(given_up.table(), &1, "Slovenska").await?;
+///         given_up.discard().await?;
+///         Ok(())
+///     })
 /// }
-/// let cities = staged.publish().await?;
-/// assert_eq!(db.len(&cities).await?, 2);
-///
-/// let given_up = db.stage_table::<u64, str>("streets").await?;
-/// db.put(given_up.table(), &1, "Slovenska").await?;
-/// given_up.discard().await?;
-/// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
 #[must_use = "a staged table must be published or discarded"]
@@ -54,16 +57,19 @@ impl Database {
     /// Creates a staged table, to be published under `name`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let staged = db.stage_table::<u64, str>("cities").await?;
-    /// db.put(staged.table(), &1000, "Ljubljana").await?;
-    /// assert!(db.tables().await?.is_empty());
-    /// let cities = staged.publish().await?;
-    /// assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let staged = db.stage_table::<u64, str>("cities").await?;
+    ///         db.put(staged.table(), &1000, "Ljubljana").await?;
+    ///         assert!(db.tables().await?.is_empty());
+    ///         let cities = staged.publish().await?;
+    ///         assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -79,16 +85,19 @@ impl Database {
     /// Works like [`Database::stage_table`], with options.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, TableOptions};
+    /// use braiddb::{Database, Error, Options, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let paged = TableOptions::default().paged();
-    /// let staged = db.stage_table_with::<u64, str>("cities", paged).await?;
-    /// db.put(staged.table(), &1000, "Ljubljana").await?;
-    /// let cities = staged.publish().await?;
-    /// assert_eq!(db.len(&cities).await?, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let paged = TableOptions::default().paged();
+    ///         let staged = db.stage_table_with::<u64, str>("cities", paged).await?;
+    ///         db.put(staged.table(), &1000, "Ljubljana").await?;
+    ///         let cities = staged.publish().await?;
+    ///         assert_eq!(db.len(&cities).await?, 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -113,16 +122,20 @@ impl Database {
     /// of those types ([`Transaction::open_encoded_table`]).
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let staged = db.stage_encoded_table("cities", "u64", "str", TableOptions::default()).await?;
-    /// staged.load([(&1000_u64.to_be_bytes()[..], &b"Ljubljana"[..])], |_| {}).await?;
-    /// staged.publish().await?;
-    /// let cities: Table<u64, str> = db.open_table("cities").await?;
-    /// assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let staged =
+    ///             db.stage_encoded_table("cities", "u64", "str", TableOptions::default()).await?;
+    ///         staged.load([(&1000_u64.to_be_bytes()[..], &b"Ljubljana"[..])], |_| {}).await?;
+    ///         staged.publish().await?;
+    ///         let cities: Table<u64, str> = db.open_table("cities").await?;
+    ///         assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -166,15 +179,21 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// through this handle and its clones.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let staged = db.stage_table::<u64, str>("cities").await?;
-    /// db.run_on(staged.table(), async |tx, cities| tx.insert(cities, &1000, "Ljubljana").await).await?;
-    /// assert_eq!(db.len(staged.table()).await?, 1);
-    /// staged.discard().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let staged = db.stage_table::<u64, str>("cities").await?;
+    ///         db.run_on(staged.table(), async |tx, cities| {
+    ///             tx.insert(cities, &1000, "Ljubljana").await
+    ///         })
+    ///         .await?;
+    ///         assert_eq!(db.len(staged.table()).await?, 1);
+    ///         staged.discard().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn table(&self) -> &Table<K, V> {
         &self.table
@@ -188,17 +207,23 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// may be published or not.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let staged = db.stage_table::<u64, str>("cities").await?;
-    /// db.put(staged.table(), &1000, "Ljubljana").await?;
-    /// assert!(matches!(db.open_table::<u64, str>("cities").await, Err(Error::TableNotFound(_))));
-    /// staged.publish().await?;
-    /// let cities = db.open_table::<u64, str>("cities").await?;
-    /// assert_eq!(db.len(&cities).await?, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let staged = db.stage_table::<u64, str>("cities").await?;
+    ///         db.put(staged.table(), &1000, "Ljubljana").await?;
+    ///         assert!(matches!(
+    ///             db.open_table::<u64, str>("cities").await,
+    ///             Err(Error::TableNotFound(_))
+    ///         ));
+    ///         staged.publish().await?;
+    ///         let cities = db.open_table::<u64, str>("cities").await?;
+    ///         assert_eq!(db.len(&cities).await?, 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -227,15 +252,18 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// deletion continues. If the database closes first, the next opening finishes it.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let staged = db.stage_table::<u64, str>("cities").await?;
-    /// db.put(staged.table(), &1000, "Ljubljana").await?;
-    /// staged.discard().await?;
-    /// assert!(matches!(staged.publish().await, Err(Error::TableNotFound(_))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let staged = db.stage_table::<u64, str>("cities").await?;
+    ///         db.put(staged.table(), &1000, "Ljubljana").await?;
+    ///         staged.discard().await?;
+    ///         assert!(matches!(staged.publish().await, Err(Error::TableNotFound(_))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -107,19 +107,22 @@ impl AbortStats {
     /// transaction that is retried counts.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let refused = db.run(async move |tx| match tx.delete(&names, &1).await? {
-    ///     true => Ok(()),
-    ///     false => Err(names.key_not_found(&1)),
-    /// });
-    /// assert!(refused.await.is_err());
-    /// let aborted = db.stats().aborted;
-    /// assert_eq!((aborted.total(), aborted.requested), (1, 1));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let refused = db.run(async move |tx| match tx.delete(&names, &1).await? {
+    ///             true => Ok(()),
+    ///             false => Err(names.key_not_found(&1)),
+    ///         });
+    ///         assert!(refused.await.is_err());
+    ///         let aborted = db.stats().aborted;
+    ///         assert_eq!((aborted.total(), aborted.requested), (1, 1));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -287,16 +290,18 @@ impl Database {
     /// Returns the approximate size of a table immediately.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// # pollster::block_on(async {
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.put(&cities, "Maribor", &96_211).await?;
-    /// let size = db.table_size(&cities);
-    /// assert_eq!((size.records, size.index_height), (1, 1));
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     block_on(async {
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.put(&cities, "Maribor", &96_211).await?;
+    ///         let size = db.table_size(&cities);
+    ///         assert_eq!((size.records, size.index_height), (1, 1));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn table_size<K: ?Sized, V: ?Sized>(&self, table: &Table<K, V>) -> TableSize {
         let table = &table.core;
@@ -309,10 +314,12 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// db.run_blocking(async |tx| tx.tables().await)?;
-    /// assert_eq!(db.stats().committed, 1);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     db.run_blocking(async |tx| tx.tables().await)?;
+    ///     assert_eq!(db.stats().committed, 1);
+    ///     Ok(())
+    /// }
     /// ```
     pub fn stats(&self) -> Stats {
         let Shared { engine, executor, recovery, .. } = &*self.shared;

@@ -41,13 +41,16 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     /// Returns the table's name.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// assert_eq!(names.name(), "names");
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         assert_eq!(names.name(), "names");
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn name(&self) -> &str {
         &self.name
@@ -59,15 +62,18 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     /// record which `get` did not find.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let name = db.get(&names, &7).await?.ok_or_else(|| names.key_not_found(&7));
-    /// let message = name.unwrap_err().to_string();
-    /// assert!(message.starts_with("table \"names\" has no record with the key 7"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let name = db.get(&names, &7).await?.ok_or_else(|| names.key_not_found(&7));
+    ///         let message = name.unwrap_err().to_string();
+    ///         assert!(message.starts_with("table \"names\" has no record with the key 7"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[cold]
     pub fn key_not_found(&self, key: &K) -> Error {
@@ -81,15 +87,18 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     /// must be valid encodings of the table's types.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let encoded = names.encoded();
-    /// assert_eq!(db.get(&encoded, &1_u64.to_be_bytes()).await?.as_deref(), Some(&b"ada"[..]));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let encoded = names.encoded();
+    ///         assert_eq!(db.get(&encoded, &1_u64.to_be_bytes()).await?.as_deref(), Some(&b"ada"[..]));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn encoded(&self) -> Table<[u8], [u8]> {
         self.with_types()
@@ -99,15 +108,18 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     /// compiler infers `B` from the use.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let sold: Table<(String, u64), u64> = db.create_table("sold").await?;
-    /// db.put(&sold, &("eu".to_owned(), 7), &40).await?;
-    /// let region = "eu";
-    /// assert_eq!(db.get(&sold.borrowed(), &(region, 7)).await?, Some(40));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let sold: Table<(String, u64), u64> = db.create_table("sold").await?;
+    ///         db.put(&sold, &("eu".to_owned(), 7), &40).await?;
+    ///         let region = "eu";
+    ///         assert_eq!(db.get(&sold.borrowed(), &(region, 7)).await?, Some(40));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn borrowed<B>(&self) -> Table<B, V>
     where

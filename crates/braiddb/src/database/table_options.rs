@@ -14,17 +14,21 @@ pub(super) const MIN_TTL: Duration = Duration::from_millis(1);
 /// ```
 /// use std::time::Duration;
 ///
-/// use braiddb::{Database, Error, Options, Table, TableOptions};
+/// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let hour = Duration::from_hours(1);
-/// let sessions: Table<str, str> = db
-///     .create_table_with("sessions", TableOptions::default().ttl(hour).cache_cold(false))
-///     .await?;
-/// let pages: Table<u64, [u8]> = db.create_table_with("pages", TableOptions::default().paged()).await?;
-/// # drop((sessions, pages));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let hour = Duration::from_hours(1);
+///         let short = TableOptions::default().ttl(hour).cache_cold(false);
+///         let sessions: Table<str, str> = db.create_table_with("sessions", short).await?;
+///         db.put(&sessions, "a", "ada").await?;
+///         let paged = TableOptions::default().paged();
+///         let pages: Table<u64, [u8]> = db.create_table_with("pages", paged).await?;
+///         db.put(&pages, &1, &[0; 100]).await?;
+///         Ok(())
+///     })
+/// }
 /// ```
 ///
 /// A table in memory keeps an index and a record id for each key, also if the record is on disk. A
@@ -85,15 +89,18 @@ impl TableOptions {
     /// Sets [`TableOptions::cache_cold`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// // Written once, and rarely read.
-    /// let archive = TableOptions::default().cache_cold(false);
-    /// let letters: Table<u64, str> = db.create_table_with("letters", archive).await?;
-    /// # drop(letters);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         // Written once, and rarely read.
+    ///         let archive = TableOptions::default().cache_cold(false);
+    ///         let letters: Table<u64, str> = db.create_table_with("letters", archive).await?;
+    ///         db.put(&letters, &1, "Dear Ben").await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn cache_cold(mut self, cache_cold: bool) -> Self {
@@ -104,15 +111,19 @@ impl TableOptions {
     /// Sets [`TableOptions::paged`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let paged = TableOptions::default().paged();
-    /// let measurements: Table<(u64, u64), [u8]> = db.create_table_with("measurements", paged).await?;
-    /// db.put(&measurements, &(7, 1), &[0, 255]).await?;
-    /// assert!(db.tables().await?[0].options.paged);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let paged = TableOptions::default().paged();
+    ///         let measurements: Table<(u64, u64), [u8]> =
+    ///             db.create_table_with("measurements", paged).await?;
+    ///         db.put(&measurements, &(7, 1), &[0, 255]).await?;
+    ///         assert!(db.tables().await?[0].options.paged);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn paged(mut self) -> Self {
@@ -123,17 +134,20 @@ impl TableOptions {
     /// Sets [`TableOptions::ttl`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// use std::time::Duration;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         use std::time::Duration;
     ///
-    /// let day = TableOptions::default().ttl(Duration::from_hours(24));
-    /// let sessions: Table<str, u64> = db.create_table_with("sessions", day).await?;
-    /// db.put(&sessions, "guest", &7).await?;
-    /// assert_eq!(db.get(&sessions, "guest").await?, Some(7));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    ///         let day = TableOptions::default().ttl(Duration::from_hours(24));
+    ///         let sessions: Table<str, u64> = db.create_table_with("sessions", day).await?;
+    ///         db.put(&sessions, "guest", &7).await?;
+    ///         assert_eq!(db.get(&sessions, "guest").await?, Some(7));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {

@@ -11,14 +11,20 @@ impl Database {
     /// Creates a table, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// assert!(matches!(db.create_table::<str, u64>("cities").await, Err(Error::TableExists(_))));
-    /// # _ = cities;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         assert!(matches!(
+    ///             db.create_table::<str, u64>("cities").await,
+    ///             Err(Error::TableExists(_))
+    ///         ));
+    ///         assert!(db.is_empty(&cities).await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -34,14 +40,17 @@ impl Database {
     /// Creates a table with options, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Options, Table, TableOptions};
+    /// use braiddb::{Database, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let paged = TableOptions::default().paged();
-    /// let measured: Table<u64, u64> = db.create_table_with("measured", paged).await?;
-    /// db.put(&measured, &1, &5).await?;
-    /// # Ok::<_, braiddb::Error>(()) }).unwrap();
+    /// fn main() -> Result<(), braiddb::Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let paged = TableOptions::default().paged();
+    ///         let measured: Table<u64, u64> = db.create_table_with("measured", paged).await?;
+    ///         db.put(&measured, &1, &5).await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -63,16 +72,19 @@ impl Database {
     /// Opens a table, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// db.create_table::<str, u64>("cities").await?;
-    /// let cities: Table<str, u64> = db.open_table("cities").await?;
-    /// // Opening it with other types fails.
-    /// assert!(db.open_table::<u64, u64>("cities").await.is_err());
-    /// # _ = cities;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         db.create_table::<str, u64>("cities").await?;
+    ///         let cities: Table<str, u64> = db.open_table("cities").await?;
+    ///         // Opening it with other types fails.
+    ///         assert!(db.open_table::<u64, u64>("cities").await.is_err());
+    ///         assert!(db.is_empty(&cities).await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -89,15 +101,18 @@ impl Database {
     /// Opens a table, or creates it if it does not exist, in a separate transaction.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cities: Table<str, u64> = db.open_or_create_table("cities").await?;
-    /// let again: Table<str, u64> = db.open_or_create_table("cities").await?;
-    /// db.put(&cities, "Ljubljana", &285_604).await?;
-    /// assert_eq!(db.len(&again).await?, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let cities: Table<str, u64> = db.open_or_create_table("cities").await?;
+    ///         let again: Table<str, u64> = db.open_or_create_table("cities").await?;
+    ///         db.put(&cities, "Ljubljana", &285_604).await?;
+    ///         assert_eq!(db.len(&again).await?, 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -117,14 +132,18 @@ impl Database {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
-    /// let sessions: Table<str, str> = db.open_or_create_table_with("sessions", options).await?;
-    /// assert!(db.is_empty(&sessions).await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let options = TableOptions::default().ttl(Duration::from_hours(1));
+    ///         let sessions: Table<str, str> =
+    ///             db.open_or_create_table_with("sessions", options).await?;
+    ///         assert!(db.is_empty(&sessions).await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -146,16 +165,20 @@ impl Database {
     /// Returns all tables, sorted by name.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// db.create_table::<(String, u64), u64>("b").await?;
-    /// db.create_table::<u64, str>("a").await?;
-    /// let tables = db.tables().await?;
-    /// let types = tables.iter().map(|table| (&*table.name, &*table.key_type, &*table.value_type));
-    /// assert!(types.eq([("a", "u64", "str"), ("b", "(str, u64)", "u64")]));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         db.create_table::<(String, u64), u64>("b").await?;
+    ///         db.create_table::<u64, str>("a").await?;
+    ///         let tables = db.tables().await?;
+    ///         let types =
+    ///             tables.iter().map(|table| (&*table.name, &*table.key_type, &*table.value_type));
+    ///         assert!(types.eq([("a", "u64", "str"), ("b", "(str, u64)", "u64")]));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

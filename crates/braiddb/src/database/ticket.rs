@@ -17,18 +17,21 @@ use crate::transaction::{Durability, WorkerTransactions};
 /// A ticket keeps its database open.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// let put = async move |tx: &braiddb::Transaction| tx.put(&names, &1, "ada").await;
-/// let (outcome, ticket) = db.transaction().run_visible(put).await?;
-/// assert_eq!(ticket.lsn(), outcome.commit_lsn);
-/// if !ticket.is_durable() {
-///     ticket.durable().await?;
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         let put = async move |tx: &braiddb::Transaction| tx.put(&names, &1, "ada").await;
+///         let (outcome, ticket) = db.transaction().run_visible(put).await?;
+///         assert_eq!(ticket.lsn(), outcome.commit_lsn);
+///         if !ticket.is_durable() {
+///             ticket.durable().await?;
+///         }
+///         Ok(())
+///     })
 /// }
-/// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "the result may be lost in a crash until the ticket is durable"]
@@ -88,19 +91,22 @@ impl TransactionBuilder {
     /// [`Database::run`] does.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let table = names.clone();
-    /// let put = async move |tx: &braiddb::Transaction| tx.put(&table, &1, "ada").await;
-    /// let (outcome, ticket) = db.transaction().run_visible(put).await?;
-    /// // Other transactions see the record now, and it will survive a crash after this:
-    /// ticket.durable().await?;
-    /// assert!(ticket.is_durable() && ticket.lsn() == outcome.commit_lsn);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let table = names.clone();
+    ///         let put = async move |tx: &braiddb::Transaction| tx.put(&table, &1, "ada").await;
+    ///         let (outcome, ticket) = db.transaction().run_visible(put).await?;
+    ///         // Other transactions see the record now, and it will survive a crash after this:
+    ///         ticket.durable().await?;
+    ///         assert!(ticket.is_durable() && ticket.lsn() == outcome.commit_lsn);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -120,18 +126,21 @@ impl TransactionBuilder {
     /// [`Database::try_run`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let put = db.transaction().try_run_visible(async move |tx| {
-    ///     anyhow::ensure!(!tx.contains(&names, &1).await?, "the person exists");
-    ///     Ok(tx.put(&names, &1, "ada").await?)
-    /// });
-    /// let (_, ticket) = put.await.unwrap();
-    /// ticket.durable().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let put = db.transaction().try_run_visible(async move |tx| {
+    ///             anyhow::ensure!(!tx.contains(&names, &1).await?, "the person exists");
+    ///             Ok(tx.put(&names, &1, "ada").await?)
+    ///         });
+    ///         let (_, ticket) = put.await.unwrap();
+    ///         ticket.durable().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -100,16 +100,18 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options, Table, Tuning};
     ///
-    /// let tuning = Tuning::default().trace(10_000);
-    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
-    /// let names: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("names").await)?;
-    /// db.run_blocking(async move |tx| tx.put(&names, "ada", &1815).await)?;
-    /// db.close()?;
-    /// // Open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing.
-    /// let mut file = Vec::new();
-    /// db.trace().write_chrome(&mut file).expect("a vector takes all");
-    /// # assert!(file.len() > 100);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let tuning = Tuning::default().trace(10_000);
+    ///     let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
+    ///     let names: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    ///     db.run_blocking(async move |tx| tx.put(&names, "ada", &1815).await)?;
+    ///     db.close()?;
+    ///     // Open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing.
+    ///     let mut file = Vec::new();
+    ///     db.trace().write_chrome(&mut file).expect("a vector takes all");
+    ///     assert!(file.len() > 100);
+    ///     Ok(())
+    /// }
     /// ```
     pub fn trace(&self) -> Trace {
         let mut trace = Trace::default();
@@ -127,14 +129,16 @@ impl Trace {
     /// use braiddb::trace::Activity;
     /// use braiddb::{Database, Error, Options, Tuning};
     ///
-    /// let tuning = Tuning::default().trace(1000);
-    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
-    /// db.run_blocking(async |tx| tx.tables().await)?;
-    /// db.close()?;
-    /// let trace = db.trace();
-    /// let ended = trace.slices().iter().filter(|slice| slice.activity == Activity::Ends);
-    /// assert_eq!(ended.count(), 1);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let tuning = Tuning::default().trace(1000);
+    ///     let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
+    ///     db.run_blocking(async |tx| tx.tables().await)?;
+    ///     db.close()?;
+    ///     let trace = db.trace();
+    ///     let ended = trace.slices().iter().filter(|slice| slice.activity == Activity::Ends);
+    ///     assert_eq!(ended.count(), 1);
+    ///     Ok(())
+    /// }
     /// ```
     pub fn slices(&self) -> &[TraceSlice] {
         &self.slices
@@ -149,12 +153,16 @@ impl Trace {
     /// ```
     /// use braiddb::{Database, Error, Options, Tuning};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path().join("trace.json");
-    /// let tuning = Tuning::default().trace(1000);
-    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
-    /// db.trace().write_chrome(std::io::BufWriter::new(std::fs::File::create(path).unwrap())).unwrap();
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path().join("trace.json");
+    ///     let tuning = Tuning::default().trace(1000);
+    ///     let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
+    ///     db.trace()
+    ///         .write_chrome(std::io::BufWriter::new(std::fs::File::create(path).unwrap()))
+    ///         .unwrap();
+    ///     Ok(())
+    /// }
     /// ```
     pub fn write_chrome(&self, mut out: impl Write) -> io::Result<()> {
         write!(out, r#"{{"displayTimeUnit":"ns","traceEvents":["#)?;

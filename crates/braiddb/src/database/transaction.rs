@@ -55,22 +55,25 @@ impl Transaction {
     /// Returns the number of this attempt, starting at 1.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let attempts = db
-    ///     .run(async move |tx| {
-    ///         if tx.attempt() > 3 {
-    ///             eprintln!("attempt {}", tx.attempt());
-    ///         }
-    ///         tx.put(&names, &1, "ada").await?;
-    ///         Ok(tx.attempt())
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let attempts = db
+    ///             .run(async move |tx| {
+    ///                 if tx.attempt() > 3 {
+    ///                     eprintln!("attempt {}", tx.attempt());
+    ///                 }
+    ///                 tx.put(&names, &1, "ada").await?;
+    ///                 Ok(tx.attempt())
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(attempts, 1);
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(attempts, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     pub fn attempt(&self) -> u32 {
         self.attempt
@@ -79,16 +82,19 @@ impl Transaction {
     /// Returns the LSN of the snapshot that the transaction sees.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let first = db.run(async |tx| Ok(tx.snapshot_lsn())).await?;
-    /// db.put(&names, &1, "bob").await?;
-    /// assert!(db.run(async |tx| Ok(tx.snapshot_lsn())).await? > first);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let first = db.run(async |tx| Ok(tx.snapshot_lsn())).await?;
+    ///         db.put(&names, &1, "bob").await?;
+    ///         assert!(db.run(async |tx| Ok(tx.snapshot_lsn())).await? > first);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn snapshot_lsn(&self) -> u64 {
         self.core.begin().0
@@ -119,17 +125,19 @@ impl Transaction {
     /// Returns the value of `key`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.put(&names, "ada", &7).await?;
-    ///     assert_eq!(tx.get(&names, "ada").await?, Some(7));
-    ///     assert_eq!(tx.get(&names, "ben").await?, None);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.put(&names, "ada", &7).await?;
+    ///         assert_eq!(tx.get(&names, "ada").await?, Some(7));
+    ///         assert_eq!(tx.get(&names, "ben").await?, None);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -157,17 +165,19 @@ impl Transaction {
     /// it runs on a worker.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let people: Table<u64, str> = pollster::block_on(db.create_table("people"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.put(&people, &1, "Ada Lovelace").await?;
-    ///     assert_eq!(tx.get_with(&people, &1, |name| name.len()).await?, Some(12));
-    ///     assert_eq!(tx.get_with(&people, &2, |name| name.len()).await?, None);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let people: Table<u64, str> = block_on(db.create_table("people"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.put(&people, &1, "Ada Lovelace").await?;
+    ///         assert_eq!(tx.get_with(&people, &1, |name| name.len()).await?, Some(12));
+    ///         assert_eq!(tx.get_with(&people, &2, |name| name.len()).await?, None);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -210,16 +220,18 @@ impl Transaction {
     /// result counts as changed.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let people: Table<u64, str> = pollster::block_on(db.create_table("people"))?;
-    /// let initial = db.run_blocking(async move |tx| {
-    ///     tx.put(&people, &1, "Ada Lovelace").await?;
-    ///     tx.get_part(&people, &1, |name| name.chars().next()).await
-    /// })?;
-    /// assert_eq!(initial, Some(Some('A')));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let people: Table<u64, str> = block_on(db.create_table("people"))?;
+    ///     let initial = db.run_blocking(async move |tx| {
+    ///         tx.put(&people, &1, "Ada Lovelace").await?;
+    ///         tx.get_part(&people, &1, |name| name.chars().next()).await
+    ///     })?;
+    ///     assert_eq!(initial, Some(Some('A')));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -264,16 +276,18 @@ impl Transaction {
     /// Returns whether a record with this key exists.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.put(&names, "ada", &7).await?;
-    ///     assert!(tx.contains(&names, "ada").await? && !tx.contains(&names, "ben").await?);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.put(&names, "ada", &7).await?;
+    ///         assert!(tx.contains(&names, "ada").await? && !tx.contains(&names, "ben").await?);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -292,20 +306,23 @@ impl Transaction {
     /// cache misses even if the worker has nothing else to run (CoroBase §4.6).
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let found = db
-    ///     .run(async move |tx| {
-    ///         let found = tx.multi_get(&names, &[1, 2, 3]).await?;
-    ///         Ok(found.into_iter().map(|name| name.map(str::to_owned)).collect::<Vec<_>>())
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let found = db
+    ///             .run(async move |tx| {
+    ///                 let found = tx.multi_get(&names, &[1, 2, 3]).await?;
+    ///                 Ok(found.into_iter().map(|name| name.map(str::to_owned)).collect::<Vec<_>>())
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(found, [Some("ada".to_owned()), None, None]);
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(found, [Some("ada".to_owned()), None, None]);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -337,16 +354,18 @@ impl Transaction {
     /// Deletes a record. Returns `false` if no record with this key exists.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.put(&names, "ada", &7).await?;
-    ///     assert!(tx.delete(&names, "ada").await? && !tx.delete(&names, "ada").await?);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.put(&names, "ada", &7).await?;
+    ///         assert!(tx.delete(&names, "ada").await? && !tx.delete(&names, "ada").await?);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -381,20 +400,22 @@ impl Transaction {
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let sum: u64 = db.run_blocking(async |tx| {
-    ///     let table: Table<u64, u64> = tx.create_table("squares").await?;
-    ///     for n in 0..10 {
-    ///         tx.insert(&table, &n, &(n * n)).await?;
-    ///     }
-    ///     let (mut scan, mut sum) = (tx.scan(&table, 2..5)?, 0);
-    ///     while let Some((_, square)) = scan.next().await? {
-    ///         sum += square;
-    ///     }
-    ///     Ok(sum)
-    /// })?;
-    /// assert_eq!(sum, 4 + 9 + 16);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let sum: u64 = db.run_blocking(async |tx| {
+    ///         let table: Table<u64, u64> = tx.create_table("squares").await?;
+    ///         for n in 0..10 {
+    ///             tx.insert(&table, &n, &(n * n)).await?;
+    ///         }
+    ///         let (mut scan, mut sum) = (tx.scan(&table, 2..5)?, 0);
+    ///         while let Some((_, square)) = scan.next().await? {
+    ///             sum += square;
+    ///         }
+    ///         Ok(sum)
+    ///     })?;
+    ///     assert_eq!(sum, 4 + 9 + 16);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -426,18 +447,20 @@ impl Transaction {
     /// or the first parts of a tuple.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     for (name, number) in [("ada", 1), ("adam", 2), ("ben", 3)] {
-    ///         tx.put(&names, name, &number).await?;
-    ///     }
-    ///     assert_eq!(tx.scan_prefix(&names, "ada")?.count().await?, 2);
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         for (name, number) in [("ada", 1), ("adam", 2), ("ben", 3)] {
+    ///             tx.put(&names, name, &number).await?;
+    ///         }
+    ///         assert_eq!(tx.scan_prefix(&names, "ada")?.count().await?, 2);
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -457,18 +480,20 @@ impl Transaction {
     /// Returns the record with the smallest key.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     assert_eq!(tx.first(&names).await?, None);
-    ///     tx.put(&names, "ben", &2).await?;
-    ///     tx.put(&names, "ada", &1).await?;
-    ///     assert_eq!(tx.first(&names).await?, Some(("ada".to_owned(), 1)));
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         assert_eq!(tx.first(&names).await?, None);
+    ///         tx.put(&names, "ben", &2).await?;
+    ///         tx.put(&names, "ada", &1).await?;
+    ///         assert_eq!(tx.first(&names).await?, Some(("ada".to_owned(), 1)));
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -484,17 +509,19 @@ impl Transaction {
     /// Returns the record with the largest key.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// db.run_blocking(async move |tx| {
-    ///     tx.put(&names, "ben", &2).await?;
-    ///     tx.put(&names, "ada", &1).await?;
-    ///     assert_eq!(tx.last(&names).await?, Some(("ben".to_owned(), 2)));
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     db.run_blocking(async move |tx| {
+    ///         tx.put(&names, "ben", &2).await?;
+    ///         tx.put(&names, "ada", &1).await?;
+    ///         assert_eq!(tx.last(&names).await?, Some(("ben".to_owned(), 2)));
+    ///         Ok(())
+    ///     })?;
     ///     Ok(())
-    /// })?;
-    /// # Ok::<_, Error>(())
+    /// }
     /// ```
     ///
     /// # Errors

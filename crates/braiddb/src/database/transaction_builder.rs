@@ -59,23 +59,26 @@ impl TransactionOptions {
 /// attempts and the commit LSN. A builder can be cloned and used again.
 ///
 /// ```
-/// use braiddb::{Database, Error, Isolation, Options, Table};
+/// use braiddb::{Database, Error, Isolation, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// let table = names.clone();
-/// let outcome = db
-///     .transaction()
-///     .isolation(Isolation::Snapshot)
-///     .max_attempts(5)
-///     .run(async move |tx| tx.put(&table, &1, "ada").await)
-///     .await?;
-/// assert_eq!(outcome.attempts, 1);
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         let table = names.clone();
+///         let outcome = db
+///             .transaction()
+///             .isolation(Isolation::Snapshot)
+///             .max_attempts(5)
+///             .run(async move |tx| tx.put(&table, &1, "ada").await)
+///             .await?;
+///         assert_eq!(outcome.attempts, 1);
 ///
-/// let tx = db.transaction().read_only(true).begin().await?;
-/// assert_eq!(tx.get(&names, &1).await?.as_deref(), Some("ada"));
-/// # Ok::<_, Error>(()) }).unwrap();
+///         let tx = db.transaction().read_only(true).begin().await?;
+///         assert_eq!(tx.get(&names, &1).await?.as_deref(), Some("ada"));
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder starts no transaction; call `run` or `begin`"]
@@ -91,14 +94,18 @@ impl Database {
     /// [`Database::run_bulk`] and [`Database::run_source`] use the default options.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Misuse, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let count = db.transaction().read_only(true).run(async move |tx| tx.count(&names, ..).await);
-    /// assert_eq!(count.await?.value, 0);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let count =
+    ///             db.transaction().read_only(true).run(async move |tx| tx.count(&names, ..).await);
+    ///         assert_eq!(count.await?.value, 0);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn transaction(&self) -> TransactionBuilder {
         TransactionBuilder { db: self.clone(), options: self.options() }
@@ -118,15 +125,18 @@ impl TransactionBuilder {
     /// continuously. Interactive transactions, bulk operations and sources ignore this option.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Misuse, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = db.create_table("names").await?;
-    /// let once = db.transaction().max_attempts(1);
-    /// let outcome = once.run(async move |tx| tx.put(&names, "ada", &7).await).await?;
-    /// assert_eq!(outcome.attempts, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<str, u64> = db.create_table("names").await?;
+    ///         let once = db.transaction().max_attempts(1);
+    ///         let outcome = once.run(async move |tx| tx.put(&names, "ada", &7).await).await?;
+    ///         assert_eq!(outcome.attempts, 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.options.max_attempts = max_attempts.max(1);
@@ -136,14 +146,17 @@ impl TransactionBuilder {
     /// Sets the isolation level. Default: [`Options::isolation`](crate::Options::isolation).
     ///
     /// ```
-    /// use braiddb::{Database, Error, Isolation, Options, Table};
+    /// use braiddb::{Database, Error, Isolation, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = db.create_table("names").await?;
-    /// let snapshot = db.transaction().isolation(Isolation::Snapshot);
-    /// snapshot.run(async move |tx| tx.put(&names, "ada", &7).await).await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<str, u64> = db.create_table("names").await?;
+    ///         let snapshot = db.transaction().isolation(Isolation::Snapshot);
+    ///         snapshot.run(async move |tx| tx.put(&names, "ada", &7).await).await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.options.isolation = Some(isolation);
@@ -157,15 +170,18 @@ impl TransactionBuilder {
     /// [`Misuse::ReadOnlyTransaction`](crate::Misuse).
     ///
     /// ```
-    /// use braiddb::{Database, Error, Misuse, Options, Table};
+    /// use braiddb::{Database, Error, Misuse, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = db.create_table("names").await?;
-    /// let reading = db.transaction().read_only(true);
-    /// let put = reading.run(async move |tx| tx.put(&names, "ada", &7).await).await;
-    /// assert!(matches!(put, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<str, u64> = db.create_table("names").await?;
+    ///         let reading = db.transaction().read_only(true);
+    ///         let put = reading.run(async move |tx| tx.put(&names, "ada", &7).await).await;
+    ///         assert!(matches!(put, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.options.read_only = read_only;

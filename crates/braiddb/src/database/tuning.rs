@@ -74,7 +74,7 @@ const DEFAULT_FLUSH_UNIT_BYTES: u64 = 64 << 10;
 ///     .device(DeviceKind::Blocking)
 ///     .wall_clock(WallClock::default())
 ///     .trace(100_000);
-/// # drop((small, service, measured));
+/// println!("{small:?}\n{service:?}\n{measured:?}");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -288,11 +288,13 @@ impl Tuning {
     /// ```
     /// use braiddb::{Database, Options, Tuning};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path();
-    /// let tuning = Tuning::default().log_ring_bytes(32 << 20);
-    /// let db = Database::open(path, Options::default().memory_budget(96 << 20).tuning(tuning))?;
-    /// # Ok::<_, braiddb::Error>(())
+    /// fn main() -> Result<(), braiddb::Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path();
+    ///     let tuning = Tuning::default().log_ring_bytes(32 << 20);
+    ///     let db = Database::open(path, Options::default().memory_budget(96 << 20).tuning(tuning))?;
+    ///     db.close()
+    /// }
     /// ```
     #[must_use]
     pub fn log_ring_bytes(mut self, log_ring_bytes: impl Into<Option<usize>>) -> Self {
@@ -305,11 +307,13 @@ impl Tuning {
     /// ```
     /// use braiddb::{Database, Options, Tuning};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path();
-    /// let tuning = Tuning::default().log_segment_bytes(4 << 20);
-    /// let db = Database::open(path, Options::default().tuning(tuning))?;
-    /// # Ok::<_, braiddb::Error>(())
+    /// fn main() -> Result<(), braiddb::Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path();
+    ///     let tuning = Tuning::default().log_segment_bytes(4 << 20);
+    ///     let db = Database::open(path, Options::default().tuning(tuning))?;
+    ///     db.close()
+    /// }
     /// ```
     #[must_use]
     pub fn log_segment_bytes(mut self, log_segment_bytes: impl Into<Option<u64>>) -> Self {
@@ -320,21 +324,24 @@ impl Tuning {
     /// Sets [`Tuning::version_bytes`] to a number of bytes, or to `None` for the default.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions, Tuning};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, Tuning, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let tuning = Tuning::default().version_bytes(64 << 10);
-    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
-    /// let paged = TableOptions::default().paged();
-    /// let table: Table<u64, u64> = db.create_table_with("squares", paged).await?;
-    /// let many = db.run(async move |tx| {
-    ///     for n in 0..10_000 {
-    ///         tx.put(&table, &n, &(n * n)).await?;
-    ///     }
-    ///     Ok(())
-    /// });
-    /// assert!(many.await.unwrap_err().to_string().contains("run_bulk"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let tuning = Tuning::default().version_bytes(64 << 10);
+    ///         let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
+    ///         let paged = TableOptions::default().paged();
+    ///         let table: Table<u64, u64> = db.create_table_with("squares", paged).await?;
+    ///         let many = db.run(async move |tx| {
+    ///             for n in 0..10_000 {
+    ///                 tx.put(&table, &n, &(n * n)).await?;
+    ///             }
+    ///             Ok(())
+    ///         });
+    ///         assert!(many.await.unwrap_err().to_string().contains("run_bulk"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn version_bytes(mut self, version_bytes: impl Into<Option<u64>>) -> Self {

@@ -101,16 +101,18 @@ impl Database {
     /// the future is dropped, the checkpoint is still written.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path().join("database");
-    /// let db = Database::open(&path, Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// pollster::block_on(db.put(&names, "ada", &7))?;
-    /// // The next opening replays only the log after it.
-    /// assert!(pollster::block_on(db.checkpoint())?.records > 0);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path().join("database");
+    ///     let db = Database::open(&path, Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     block_on(db.put(&names, "ada", &7))?;
+    ///     // The next opening replays only the log after it.
+    ///     assert!(block_on(db.checkpoint())?.records > 0);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -136,17 +138,20 @@ impl Database {
     /// the next checkpoint.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// db.clear(&names).await?;
-    /// let compaction = db.compact().await?;
-    /// println!("{compaction:?}");
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         db.clear(&names).await?;
+    ///         let compaction = db.compact().await?;
+    ///         println!("{compaction:?}");
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -199,16 +204,18 @@ impl Database {
     /// no old versions.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path().join("database");
-    /// let db = Database::open(&path, Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// pollster::block_on(db.put(&names, "ada", &7))?;
-    /// let report = db.check()?;
-    /// assert!(report.problems.is_empty(), "{:?}", report.problems);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path().join("database");
+    ///     let db = Database::open(&path, Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     block_on(db.put(&names, "ada", &7))?;
+    ///     let report = db.check()?;
+    ///     assert!(report.problems.is_empty(), "{:?}", report.problems);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -226,20 +233,22 @@ impl Database {
     /// to run. To restore, open the copy, or a copy of it.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let path = directory.path().join("database");
-    /// let db = Database::open(&path, Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// pollster::block_on(db.put(&names, "ada", &7))?;
-    /// let copy = directory.path().join("copy");
-    /// db.backup(&copy)?;
-    /// // The copy opens as a database.
-    /// let copied = Database::open(&copy, Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(copied.open_table("names"))?;
-    /// assert_eq!(pollster::block_on(copied.get(&names, "ada"))?, Some(7));
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let path = directory.path().join("database");
+    ///     let db = Database::open(&path, Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     block_on(db.put(&names, "ada", &7))?;
+    ///     let copy = directory.path().join("copy");
+    ///     db.backup(&copy)?;
+    ///     // The copy opens as a database.
+    ///     let copied = Database::open(&copy, Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(copied.open_table("names"))?;
+    ///     assert_eq!(block_on(copied.get(&names, "ada"))?, Some(7));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -274,16 +283,18 @@ impl Database {
     /// [`Database::backup`]. It takes little memory, because the database is not opened.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let (path, copy) = (directory.path().join("database"), directory.path().join("copy"));
-    /// let db = Database::open(&path, Options::default().workers(1))?;
-    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
-    /// pollster::block_on(db.put(&names, "ada", &7))?;
-    /// let backup = Database::backup_directory(&path, &copy)?;
-    /// assert!(backup.bytes > 0);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let (path, copy) = (directory.path().join("database"), directory.path().join("copy"));
+    ///     let db = Database::open(&path, Options::default().workers(1))?;
+    ///     let names: Table<str, u64> = block_on(db.create_table("names"))?;
+    ///     block_on(db.put(&names, "ada", &7))?;
+    ///     let backup = Database::backup_directory(&path, &copy)?;
+    ///     assert!(backup.bytes > 0);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -301,24 +312,27 @@ impl Database {
     /// `from` is 0 or the end of a block returned before. Blocks the caller until they are read.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let (mut next, mut blocks) = (0, Vec::new());
-    /// loop {
-    ///     let (more, after) = db.log_blocks(next, 100)?;
-    ///     if more.is_empty() {
-    ///         break;
-    ///     }
-    ///     blocks.extend(more);
-    ///     next = after;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let (mut next, mut blocks) = (0, Vec::new());
+    ///         loop {
+    ///             let (more, after) = db.log_blocks(next, 100)?;
+    ///             if more.is_empty() {
+    ///                 break;
+    ///             }
+    ///             blocks.extend(more);
+    ///             next = after;
+    ///         }
+    ///         assert!(blocks.len() >= 2, "the table and the record");
+    ///         Ok(())
+    ///     })
     /// }
-    /// assert!(blocks.len() >= 2, "the table and the record");
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

@@ -11,12 +11,14 @@ use super::handle::{Database, Shared};
 /// ```
 /// use braiddb::{Database, Error, Options};
 ///
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let weak = db.downgrade();
-/// assert!(weak.upgrade().is_some());
-/// drop(db);
-/// assert!(weak.upgrade().is_none());
-/// # Ok::<_, Error>(())
+/// fn main() -> Result<(), Error> {
+///     let db = Database::in_memory(Options::default().workers(1))?;
+///     let weak = db.downgrade();
+///     assert!(weak.upgrade().is_some());
+///     drop(db);
+///     assert!(weak.upgrade().is_none());
+///     Ok(())
+/// }
 /// ```
 #[derive(Clone)]
 pub struct WeakDatabase {
@@ -39,12 +41,14 @@ impl WeakDatabase {
     ///     Some(db.upgrade()?.stats().committed)
     /// }
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let weak = db.downgrade();
-    /// assert!(committed(&weak).is_some());
-    /// drop(db);
-    /// assert_eq!(committed(&weak), None);
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let weak = db.downgrade();
+    ///     assert!(committed(&weak).is_some());
+    ///     drop(db);
+    ///     assert_eq!(committed(&weak), None);
+    ///     Ok(())
+    /// }
     /// ```
     pub fn upgrade(&self) -> Option<Database> {
         self.shared.upgrade().map(|shared| Database { shared, may_write: self.may_write })
@@ -64,12 +68,14 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Error, Options};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let weak = db.downgrade();
-    /// assert!(weak.upgrade().is_some());
-    /// drop(db);
-    /// assert!(weak.upgrade().is_none());
-    /// # Ok::<_, Error>(())
+    /// fn main() -> Result<(), Error> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let weak = db.downgrade();
+    ///     assert!(weak.upgrade().is_some());
+    ///     drop(db);
+    ///     assert!(weak.upgrade().is_none());
+    ///     Ok(())
+    /// }
     /// ```
     pub fn downgrade(&self) -> WeakDatabase {
         WeakDatabase { shared: Arc::downgrade(&self.shared), may_write: self.may_write }

@@ -63,21 +63,23 @@ const END: u8 = 0;
 ///     }
 /// }
 ///
-/// let encode = |key: Celsius| {
-///     let mut buffer = KeyBuffer::new();
-///     key.encode(&mut buffer);
-///     buffer
-/// };
-/// assert!(encode(Celsius(-5)) < encode(Celsius(125)));
-/// assert_eq!(Celsius::decode(&encode(Celsius(-5)))?, Celsius(-5));
-/// assert_eq!(Celsius::shown(&Celsius(125)).as_deref(), Some("12.5 °C"));
-/// assert_eq!(<(Celsius, u64)>::type_name(), format!("({}, u64)", Celsius::type_name()));
+/// fn main() -> Result<(), DecodeError> {
+///     let encode = |key: Celsius| {
+///         let mut buffer = KeyBuffer::new();
+///         key.encode(&mut buffer);
+///         buffer
+///     };
+///     assert!(encode(Celsius(-5)) < encode(Celsius(125)));
+///     assert_eq!(Celsius::decode(&encode(Celsius(-5)))?, Celsius(-5));
+///     assert_eq!(Celsius::shown(&Celsius(125)).as_deref(), Some("12.5 °C"));
+///     assert_eq!(<(Celsius, u64)>::type_name(), format!("({}, u64)", Celsius::type_name()));
 ///
-/// // The encoding has a fixed length, so it is the same as a part of a tuple.
-/// let mut part = KeyBuffer::new();
-/// Celsius(7).encode_part(&mut part);
-/// assert_eq!(part, encode(Celsius(7)));
-/// # Ok::<_, DecodeError>(())
+///     // The encoding has a fixed length, so it is the same as a part of a tuple.
+///     let mut part = KeyBuffer::new();
+///     Celsius(7).encode_part(&mut part);
+///     assert_eq!(part, encode(Celsius(7)));
+///     Ok(())
+/// }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's key",

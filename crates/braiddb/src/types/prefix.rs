@@ -8,22 +8,27 @@ use super::table_key::KeyPart;
 /// parts.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let sold: Table<(u32, u32, String), u64> = db.create_table("sold").await?;
-/// for (year, day, article) in [(2025, 365, "nails"), (2026, 1, "glue"), (2026, 2, "nails")] {
-///     db.put(&sold, &(year, day, article.to_owned()), &1).await?;
-/// }
-/// let (in_a_year, on_a_day) = db
-///     .run(async move |tx| {
-///         let in_a_year = tx.scan_prefix(&sold, &(2026,))?.count().await?;
-///         Ok((in_a_year, tx.scan_prefix(&sold, &(2026, 2))?.count().await?))
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let sold: Table<(u32, u32, String), u64> = db.create_table("sold").await?;
+///         for (year, day, article) in
+///             [(2025, 365, "nails"), (2026, 1, "glue"), (2026, 2, "nails")]
+///         {
+///             db.put(&sold, &(year, day, article.to_owned()), &1).await?;
+///         }
+///         let (in_a_year, on_a_day) = db
+///             .run(async move |tx| {
+///                 let in_a_year = tx.scan_prefix(&sold, &(2026,))?.count().await?;
+///                 Ok((in_a_year, tx.scan_prefix(&sold, &(2026, 2))?.count().await?))
+///             })
+///             .await?;
+///         assert_eq!((in_a_year, on_a_day), (2, 1));
+///         Ok(())
 ///     })
-///     .await?;
-/// assert_eq!((in_a_year, on_a_day), (2, 1));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// }
 /// ```
 ///
 /// ```

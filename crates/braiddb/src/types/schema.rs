@@ -82,9 +82,11 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     ///     }
     /// }
     ///
-    /// let old = postcard::to_allocvec(&("ada", 500_i64))?;
-    /// assert_eq!(Account::upgrade(1, &old)?.cents, 500);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let old = postcard::to_allocvec(&("ada", 500_i64))?;
+    ///     assert_eq!(Account::upgrade(1, &old)?.cents, 500);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors

@@ -37,10 +37,12 @@ impl<T: DeserializeOwned> Postcard<T> {
     /// ```
     /// use braiddb::Postcard;
     ///
-    /// // A text begins with its length, and small numbers take one byte.
-    /// let (owner, visits) = Postcard::<(String, u64)>::from_bytes(b"\x03ada\x07")?;
-    /// assert_eq!((owner.as_str(), visits), ("ada", 7));
-    /// # Ok::<_, braiddb::DecodeError>(())
+    /// fn main() -> Result<(), braiddb::DecodeError> {
+    ///     // A text begins with its length, and small numbers take one byte.
+    ///     let (owner, visits) = Postcard::<(String, u64)>::from_bytes(b"\x03ada\x07")?;
+    ///     assert_eq!((owner.as_str(), visits), ("ada", 7));
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors

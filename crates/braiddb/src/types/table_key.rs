@@ -10,26 +10,29 @@ use super::key::Key;
 /// `(&str, u64)`.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// // As in `static`s and structs, where lifetimes are written: `Table<(&'static str, u64), u64>`.
-/// let sold: Table<(&str, u64), u64> = db.create_table("sold").await?;
-/// let region = String::from("eu");
-/// let pieces = db
-///     .run(async move |tx| {
-///         tx.put(&sold, &(&region, 7), &40).await?;
-///         tx.put(&sold, &(&region, 8), &2).await?;
-///         let (mut scan, mut pieces) = (tx.scan(&sold, (&*region, 7)..(&*region, 9))?, 0);
-///         while let Some(((_region, _day), count)) = scan.next().await? {
-///             pieces += count;
-///         }
-///         Ok(pieces)
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         // As in `static`s and structs, where lifetimes are written: `Table<(&'static str, u64), u64>`.
+///         let sold: Table<(&str, u64), u64> = db.create_table("sold").await?;
+///         let region = String::from("eu");
+///         let pieces = db
+///             .run(async move |tx| {
+///                 tx.put(&sold, &(&region, 7), &40).await?;
+///                 tx.put(&sold, &(&region, 8), &2).await?;
+///                 let (mut scan, mut pieces) = (tx.scan(&sold, (&*region, 7)..(&*region, 9))?, 0);
+///                 while let Some(((_region, _day), count)) = scan.next().await? {
+///                     pieces += count;
+///                 }
+///                 Ok(pieces)
+///             })
+///             .await?;
+///         assert_eq!(pieces, 42);
+///         Ok(())
 ///     })
-///     .await?;
-/// assert_eq!(pieces, 42);
-/// # Ok::<_, Error>(()) }).unwrap();
+/// }
 /// ```
 ///
 /// Operations that store keys from the program need owned keys:

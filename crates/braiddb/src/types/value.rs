@@ -83,10 +83,12 @@ impl std::ops::Deref for EncodedValue<'_> {
 /// ```
 /// use braiddb::{Postcard, Value};
 ///
-/// let pair = (7, "seven".to_owned());
-/// let encoded = <Postcard<(u8, String)>>::encode(&pair)?;
-/// assert_eq!(<Postcard<(u8, String)>>::decode(&encoded)?, pair);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let pair = (7, "seven".to_owned());
+///     let encoded = <Postcard<(u8, String)>>::encode(&pair)?;
+///     assert_eq!(<Postcard<(u8, String)>>::decode(&encoded)?, pair);
+///     Ok(())
+/// }
 /// ```
 ///
 /// A hand-written implementation, which also reads the encoding of an older version:
@@ -133,12 +135,17 @@ impl std::ops::Deref for EncodedValue<'_> {
 ///     }
 /// }
 ///
-/// Color::check()?;
-/// assert!(Color::reads("paint.color.1").is_ok() && Color::reads("str").is_err());
-/// assert_eq!(Color::decode(&[255, 0, 0, 1])?, (255, 0, 0));
-/// assert!(Color::is_same(&Color::encode(&(255, 0, 0))?, &[255, 0, 0, 1])?);
-/// assert_eq!((Color::type_name(), Color::into_owned((1, 2, 3))), ("paint.color.2".to_owned(), (1, 2, 3)));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     Color::check()?;
+///     assert!(Color::reads("paint.color.1").is_ok() && Color::reads("str").is_err());
+///     assert_eq!(Color::decode(&[255, 0, 0, 1])?, (255, 0, 0));
+///     assert!(Color::is_same(&Color::encode(&(255, 0, 0))?, &[255, 0, 0, 1])?);
+///     assert_eq!(
+///         (Color::type_name(), Color::into_owned((1, 2, 3))),
+///         ("paint.color.2".to_owned(), (1, 2, 3))
+///     );
+///     Ok(())
+/// }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's value",
@@ -224,11 +231,18 @@ pub trait Value: 'static {
     ///     type Input = f64;
     ///     type Ref<'a> = f64;
     ///     type Owned = f64;
-    /// #   fn type_name() -> String { "celsius".to_owned() }
-    /// #   fn encode(input: &f64) -> Result<EncodedValue<'_>, EncodeError> {
-    /// #       Ok(EncodedValue::small(&input.to_be_bytes()))
-    /// #   }
-    /// #   fn into_owned(value: f64) -> f64 { value }
+    ///
+    ///     fn type_name() -> String {
+    ///         "celsius".to_owned()
+    ///     }
+    ///
+    ///     fn encode(input: &f64) -> Result<EncodedValue<'_>, EncodeError> {
+    ///         Ok(EncodedValue::small(&input.to_be_bytes()))
+    ///     }
+    ///
+    ///     fn into_owned(value: f64) -> f64 {
+    ///         value
+    ///     }
     ///
     ///     fn decode(bytes: &[u8]) -> Result<f64, DecodeError> {
     ///         let bytes = bytes.try_into().map_err(|_| DecodeError::new("eight bytes"))?;
@@ -242,8 +256,11 @@ pub trait Value: 'static {
     ///         Self::decode(bytes)
     ///     }
     /// }
-    /// # assert_eq!(Celsius::decode_kept(&20f64.to_be_bytes(), || unreachable!())?, 20.0);
-    /// # Ok::<_, DecodeError>(())
+    ///
+    /// fn main() -> Result<(), DecodeError> {
+    ///     assert_eq!(Celsius::decode_kept(&20f64.to_be_bytes(), || unreachable!())?, 20.0);
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors

@@ -4,16 +4,18 @@
 /// decode them without the program.
 ///
 /// ```
-/// use braiddb::{Database, Error, Options, Postcard, Table};
+/// use braiddb::{Database, Error, Options, Postcard, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let pairs: Table<u64, Postcard<(u8, String)>> = db.create_table("pairs").await?;
-/// # drop(pairs);
-/// let tables = db.tables().await?;
-/// let shape = &tables[0].shapes[0];
-/// assert_eq!((shape.version, &*shape.shape), (1, "(u8, str)"));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         db.create_table::<u64, Postcard<(u8, String)>>("pairs").await?;
+///         let tables = db.tables().await?;
+///         let shape = &tables[0].shapes[0];
+///         assert_eq!((shape.version, &*shape.shape), (1, "(u8, str)"));
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]

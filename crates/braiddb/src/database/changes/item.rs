@@ -29,23 +29,28 @@ pub struct ChangeTransaction {
 ///
 /// ```
 /// use braiddb::changes::ChangesFrom;
-/// use braiddb::{Database, Options, Table};
+/// use braiddb::{Database, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let directory = tempfile::tempdir()?;
-/// let db = Database::open(directory.path(), Options::default())?;
-/// let cities: Table<str, u64> = db.create_table("cities").await?;
-/// let mut changes = db.changes(ChangesFrom::Now).tables([&cities]);
-/// db.put(&cities, "Maribor", &96_211).await?;
-/// let transaction = changes.next().await?.expect("a feed ends with an error");
-/// for change in &transaction.changes {
-///     let key = change.key_as::<str>()?;
-///     match change.kind.gives_value() {
-///         true => println!("{} of {key}: {}", change.kind.name(), change.value_as::<u64>()?),
-///         false => println!("{} of {key}", change.kind.name()),
-///     }
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     block_on(async {
+///         let directory = tempfile::tempdir()?;
+///         let db = Database::open(directory.path(), Options::default())?;
+///         let cities: Table<str, u64> = db.create_table("cities").await?;
+///         let mut changes = db.changes(ChangesFrom::Now).tables([&cities]);
+///         db.put(&cities, "Maribor", &96_211).await?;
+///         let transaction = changes.next().await?.expect("a feed ends with an error");
+///         for change in &transaction.changes {
+///             let key = change.key_as::<str>()?;
+///             match change.kind.gives_value() {
+///                 true => {
+///                     println!("{} of {key}: {}", change.kind.name(), change.value_as::<u64>()?)
+///                 }
+///                 false => println!("{} of {key}", change.kind.name()),
+///             }
+///         }
+///         Ok(())
+///     })
 /// }
-/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -154,18 +159,21 @@ impl Change {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let orders: Table<(u64, String), str> = db.create_table("orders").await?;
-    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
-    /// db.put(&orders, &(7, "ada".to_owned()), "nails").await?;
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// let (day, customer) = transaction.changes[0].key_as::<(u64, String)>()?;
-    /// assert_eq!((day, &*customer), (7, "ada"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let orders: Table<(u64, String), str> = db.create_table("orders").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    ///         db.put(&orders, &(7, "ada".to_owned()), "nails").await?;
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         let (day, customer) = transaction.changes[0].key_as::<(u64, String)>()?;
+    ///         assert_eq!((day, &*customer), (7, "ada"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -178,19 +186,22 @@ impl Change {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let orders: Table<u64, str> = db.create_table("orders").await?;
-    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
-    /// db.put(&orders, &7, "nails").await?;
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// assert_eq!(transaction.changes[0].value_as::<str>()?, "nails");
-    /// // Decoding as another type than the table's fails.
-    /// assert!(matches!(transaction.changes[0].value_as::<u64>(), Err(Error::Decode(_))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let orders: Table<u64, str> = db.create_table("orders").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    ///         db.put(&orders, &7, "nails").await?;
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         assert_eq!(transaction.changes[0].value_as::<str>()?, "nails");
+    ///         // Decoding as another type than the table's fails.
+    ///         assert!(matches!(transaction.changes[0].value_as::<u64>(), Err(Error::Decode(_))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -79,24 +79,27 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 ///
 /// ```
 /// use braiddb::changes::ChangesFrom;
-/// use braiddb::{Database, Options, Table};
+/// use braiddb::{Database, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let directory = tempfile::tempdir()?;
-/// let db = Database::open(directory.path(), Options::default())?;
-/// let cities: Table<str, u64> = db.create_table("cities").await?;
-/// let mut changes = db.changes(ChangesFrom::Now).tables([&cities]).hold_at_most(64 << 20);
-/// db.put(&cities, "Maribor", &96_211).await?;
-/// let transaction = changes.next().await?.expect("a feed ends with an error");
-/// assert_eq!(transaction.changes.len(), 1);
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     block_on(async {
+///         let directory = tempfile::tempdir()?;
+///         let db = Database::open(directory.path(), Options::default())?;
+///         let cities: Table<str, u64> = db.create_table("cities").await?;
+///         let mut changes = db.changes(ChangesFrom::Now).tables([&cities]).hold_at_most(64 << 20);
+///         db.put(&cities, "Maribor", &96_211).await?;
+///         let transaction = changes.next().await?.expect("a feed ends with an error");
+///         assert_eq!(transaction.changes.len(), 1);
 ///
-/// // The resume point for the next feed.
-/// let token = changes.token().expect("something was given");
-/// db.put(&cities, "Ljubljana", &285_604).await?;
-/// let mut changes = db.changes(ChangesFrom::Token(token));
-/// let transaction = changes.next().await?.expect("a feed ends with an error");
-/// assert_eq!(transaction.changes[0].key_as::<str>()?, "Ljubljana");
-/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+///         // The resume point for the next feed.
+///         let token = changes.token().expect("something was given");
+///         db.put(&cities, "Ljubljana", &285_604).await?;
+///         let mut changes = db.changes(ChangesFrom::Token(token));
+///         let transaction = changes.next().await?.expect("a feed ends with an error");
+///         assert_eq!(transaction.changes[0].key_as::<str>()?, "Ljubljana");
+///         Ok(())
+///     })
+/// }
 /// ```
 #[must_use = "a feed does nothing unless it is polled"]
 pub struct Changes {
@@ -127,28 +130,31 @@ impl Database {
     ///
     /// ```
     /// use braiddb::changes::{ChangeKind, ChangesFrom};
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir()?;
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let cities = db.create_table::<str, u64>("cities").await?;
-    /// let mut changes = db.changes(ChangesFrom::Now).tables(["cities"]);
-    /// db.put(&cities, "Maribor", &96_211).await?;
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir()?;
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         let cities = db.create_table::<str, u64>("cities").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Now).tables(["cities"]);
+    ///         db.put(&cities, "Maribor", &96_211).await?;
     ///
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// let change = &transaction.changes[0];
-    /// assert_eq!((&*change.table, &change.kind), ("cities", &ChangeKind::Insert));
-    /// assert_eq!(change.key_as::<str>()?, "Maribor");
-    /// assert_eq!(change.value_as::<u64>()?, 96_211);
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         let change = &transaction.changes[0];
+    ///         assert_eq!((&*change.table, &change.kind), ("cities", &ChangeKind::Insert));
+    ///         assert_eq!(change.key_as::<str>()?, "Maribor");
+    ///         assert_eq!(change.value_as::<u64>()?, 96_211);
     ///
-    /// // Resumes later, also after a restart.
-    /// let token = transaction.token.expect("every commit has one").to_string();
-    /// db.delete(&cities, "Maribor").await?;
-    /// let mut changes = db.changes(ChangesFrom::Token(token.parse()?));
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// assert_eq!(transaction.changes[0].kind, ChangeKind::Delete);
-    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    ///         // Resumes later, also after a restart.
+    ///         let token = transaction.token.expect("every commit has one").to_string();
+    ///         db.delete(&cities, "Maribor").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Token(token.parse()?));
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         assert_eq!(transaction.changes[0].kind, ChangeKind::Delete);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -265,16 +271,19 @@ impl Changes {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let orders: Table<u64, str> = db.create_table("orders").await?;
-    /// let by_name = db.changes(ChangesFrom::Snapshot).tables(&["orders", "customers"]);
-    /// let by_handle = db.changes(ChangesFrom::Snapshot).tables([&orders]);
-    /// # drop((by_name, by_handle));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         let orders: Table<u64, str> = db.create_table("orders").await?;
+    ///         let by_name = db.changes(ChangesFrom::Snapshot).tables(&["orders", "customers"]);
+    ///         let by_handle = db.changes(ChangesFrom::Snapshot).tables([&orders]);
+    ///         assert!(by_name.token().is_none() && by_handle.token().is_none());
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn tables<T: Into<FeedTable>>(mut self, tables: impl IntoIterator<Item = T>) -> Self {
         let mut tables = tables.into_iter().map(Into::into).peekable();
@@ -293,16 +302,19 @@ impl Changes {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let orders: Table<u64, str> = db.create_table("orders").await?;
-    /// let mut changes = db.changes(ChangesFrom::Now).hold_at_most(64 << 20);
-    /// db.put(&orders, &7, "nails").await?;
-    /// assert!(changes.next().await?.is_some());
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let orders: Table<u64, str> = db.create_table("orders").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Now).hold_at_most(64 << 20);
+    ///         db.put(&orders, &7, "nails").await?;
+    ///         assert!(changes.next().await?.is_some());
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn hold_at_most(self, bytes: u64) -> Self {
         if let FeedState::Begun(feed) = &self.source {
@@ -318,20 +330,23 @@ impl Changes {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let orders: Table<u64, str> = db.create_table("orders").await?;
-    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
-    /// db.put(&orders, &7, "nails").await?;
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// assert_eq!(transaction.changes.len(), 1);
-    /// db.close()?;
-    /// assert!(matches!(changes.next().await, Err(Error::Closed)));
-    /// assert_eq!(changes.next().await?, None);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let orders: Table<u64, str> = db.create_table("orders").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    ///         db.put(&orders, &7, "nails").await?;
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         assert_eq!(transaction.changes.len(), 1);
+    ///         db.close()?;
+    ///         assert!(matches!(changes.next().await, Err(Error::Closed)));
+    ///         assert_eq!(changes.next().await?, None);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -347,21 +362,25 @@ impl Changes {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let orders: Table<u64, str> = db.create_table("orders").await?;
-    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
-    /// assert_eq!(changes.token(), None);
-    /// db.put(&orders, &7, "nails").await?;
-    /// changes.next().await?;
-    /// let token = changes.token().expect("something was given");
-    /// // Another feed continues from the same point.
-    /// let more = db.changes(ChangesFrom::Token(token)).tables([&orders]);
-    /// # drop(more);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let orders: Table<u64, str> = db.create_table("orders").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    ///         assert_eq!(changes.token(), None);
+    ///         db.put(&orders, &7, "nails").await?;
+    ///         changes.next().await?;
+    ///         let token = changes.token().expect("something was given");
+    ///         // Another feed continues from the same point.
+    ///         let mut more = db.changes(ChangesFrom::Token(token)).tables([&orders]);
+    ///         db.put(&orders, &8, "screws").await?;
+    ///         assert_eq!(more.next().await?.expect("a change").changes[0].key_as::<u64>()?, 8);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn token(&self) -> Option<ChangeToken> {

@@ -51,18 +51,20 @@ impl Database {
     /// ```
     /// use braiddb::{Database, Options, Table};
     ///
-    /// let directory = tempfile::tempdir()?;
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let cities: Table<str, u64> = braiddb::block_on(db.create_table("cities"))?;
-    /// braiddb::block_on(db.put(&cities, "Maribor", &96_211))?;
-    /// let mut token = None;
-    /// for transaction in db.past_changes(None)? {
-    ///     let transaction = transaction?;
-    ///     println!("{:?}", transaction.changes);
-    ///     token = transaction.token;
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let directory = tempfile::tempdir()?;
+    ///     let db = Database::open(directory.path(), Options::default())?;
+    ///     let cities: Table<str, u64> = braiddb::block_on(db.create_table("cities"))?;
+    ///     braiddb::block_on(db.put(&cities, "Maribor", &96_211))?;
+    ///     let mut token = None;
+    ///     for transaction in db.past_changes(None)? {
+    ///         let transaction = transaction?;
+    ///         println!("{:?}", transaction.changes);
+    ///         token = transaction.token;
+    ///     }
+    ///     assert_eq!(db.past_changes(token)?.count(), 0);
+    ///     Ok(())
     /// }
-    /// assert_eq!(db.past_changes(token)?.count(), 0);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors

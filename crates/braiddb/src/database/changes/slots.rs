@@ -51,20 +51,24 @@ impl Database {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let cities = db.create_table::<str, u64>("cities").await?;
-    /// db.create_change_slot("search", 4 << 30).await?;
-    /// db.put(&cities, "Maribor", &96_211).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         let cities = db.create_table::<str, u64>("cities").await?;
+    ///         db.create_change_slot("search", 4 << 30).await?;
+    ///         db.put(&cities, "Maribor", &96_211).await?;
     ///
-    /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// // Once the results are stored safely:
-    /// db.advance_change_slot("search", &transaction.token.expect("every commit has one")).await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    ///         let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         // Once the results are stored safely:
+    ///         db.advance_change_slot("search", &transaction.token.expect("every commit has one"))
+    ///             .await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -86,21 +90,24 @@ impl Database {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Options, Table};
+    /// use braiddb::{Database, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir()?;
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.create_change_slot("search", 4 << 30).await?;
-    /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
-    /// db.put(&cities, "Maribor", &96_211).await?;
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// // The changes are durably in the search index now.
-    /// let token = transaction.token.expect("every commit has one");
-    /// db.advance_change_slot("search", &token).await?;
-    /// assert_eq!(db.change_slots().await?[0].token, token);
-    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir()?;
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         let cities: Table<str, u64> = db.create_table("cities").await?;
+    ///         db.create_change_slot("search", 4 << 30).await?;
+    ///         let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
+    ///         db.put(&cities, "Maribor", &96_211).await?;
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         // The changes are durably in the search index now.
+    ///         let token = transaction.token.expect("every commit has one");
+    ///         db.advance_change_slot("search", &token).await?;
+    ///         assert_eq!(db.change_slots().await?[0].token, token);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -117,18 +124,18 @@ impl Database {
     /// still dropped.
     ///
     /// ```
-    /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Options, Table};
+    /// use braiddb::{Database, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir()?;
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// db.create_change_slot("search", 4 << 30).await?;
-    /// # drop(cities);
-    /// db.drop_change_slot("search").await?;
-    /// assert!(db.change_slots().await?.is_empty());
-    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir()?;
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         db.create_change_slot("search", 4 << 30).await?;
+    ///         db.drop_change_slot("search").await?;
+    ///         assert!(db.change_slots().await?.is_empty());
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -142,19 +149,19 @@ impl Database {
     /// Returns all slots, sorted by name.
     ///
     /// ```
-    /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Options, Table};
+    /// use braiddb::{Database, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir()?;
-    /// let db = Database::open(directory.path(), Options::default())?;
-    /// let cities: Table<str, u64> = db.create_table("cities").await?;
-    /// # drop(cities);
-    /// db.create_change_slot("search", 4 << 30).await?;
-    /// for slot in db.change_slots().await? {
-    ///     println!("{} holds the log from {} on", slot.name, slot.token.resume_lsn());
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir()?;
+    ///         let db = Database::open(directory.path(), Options::default())?;
+    ///         db.create_change_slot("search", 4 << 30).await?;
+    ///         for slot in db.change_slots().await? {
+    ///             println!("{} holds the log from {} on", slot.name, slot.token.resume_lsn());
+    ///         }
+    ///         Ok(())
+    ///     })
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

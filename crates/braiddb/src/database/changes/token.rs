@@ -28,23 +28,26 @@ const SUMMED_BYTES: usize = 37;
 ///
 /// ```
 /// use braiddb::changes::{ChangeToken, ChangesFrom, TokenError};
-/// use braiddb::{Database, Options, Table};
+/// use braiddb::{Database, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let directory = tempfile::tempdir()?;
-/// let db = Database::open(directory.path(), Options::default())?;
-/// let cities: Table<str, u64> = db.create_table("cities").await?;
-/// let mut changes = db.changes(ChangesFrom::Now);
-/// db.put(&cities, "Maribor", &96_211).await?;
-/// let transaction = changes.next().await?.expect("a feed ends with an error");
-/// let token = transaction.token.expect("every commit has one");
-/// assert_eq!(token.commit_lsn(), transaction.commit_lsn);
-/// println!("to go on, the log is needed from {} on", token.resume_lsn());
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     block_on(async {
+///         let directory = tempfile::tempdir()?;
+///         let db = Database::open(directory.path(), Options::default())?;
+///         let cities: Table<str, u64> = db.create_table("cities").await?;
+///         let mut changes = db.changes(ChangesFrom::Now);
+///         db.put(&cities, "Maribor", &96_211).await?;
+///         let transaction = changes.next().await?.expect("a feed ends with an error");
+///         let token = transaction.token.expect("every commit has one");
+///         assert_eq!(token.commit_lsn(), transaction.commit_lsn);
+///         println!("to go on, the log is needed from {} on", token.resume_lsn());
 ///
-/// assert_eq!(ChangeToken::from_bytes(&token.to_bytes())?, token);
-/// assert_eq!(token.to_string().parse::<ChangeToken>()?, token);
-/// assert!(matches!("01".parse::<ChangeToken>(), Err(TokenError::Damaged)));
-/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+///         assert_eq!(ChangeToken::from_bytes(&token.to_bytes())?, token);
+///         assert_eq!(token.to_string().parse::<ChangeToken>()?, token);
+///         assert!(matches!("01".parse::<ChangeToken>(), Err(TokenError::Damaged)));
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChangeToken {
@@ -111,18 +114,21 @@ impl ChangeToken {
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let orders: Table<u64, str> = db.create_table("orders").await?;
-    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
-    /// db.put(&orders, &7, "nails").await?;
-    /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// let token = transaction.token.expect("every commit has one");
-    /// assert_eq!(token.commit_lsn(), transaction.commit_lsn);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let orders: Table<u64, str> = db.create_table("orders").await?;
+    ///         let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    ///         db.put(&orders, &7, "nails").await?;
+    ///         let transaction = changes.next().await?.expect("a feed ends with an error");
+    ///         let token = transaction.token.expect("every commit has one");
+    ///         assert_eq!(token.commit_lsn(), transaction.commit_lsn);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn commit_lsn(&self) -> u64 {
@@ -132,15 +138,17 @@ impl ChangeToken {
     /// Returns the LSN from which the log is needed.
     ///
     /// ```
-    /// use braiddb::changes::ChangesFrom;
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let token = db.create_change_slot("search", 1 << 30).await?;
-    /// println!("the log is kept from LSN {} on", token.resume_lsn());
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let token = db.create_change_slot("search", 1 << 30).await?;
+    ///         println!("the log is kept from LSN {} on", token.resume_lsn());
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn resume_lsn(&self) -> u64 {
@@ -165,16 +173,19 @@ impl ChangeToken {
     ///
     /// ```
     /// use braiddb::changes::ChangeToken;
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let token = db.create_change_slot("search", 1 << 30).await?;
-    /// let kept: Vec<u8> = token.to_bytes().to_vec();
-    /// assert_eq!(kept.len(), ChangeToken::BYTES);
-    /// assert_eq!(ChangeToken::from_bytes(&kept)?, token);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let token = db.create_change_slot("search", 1 << 30).await?;
+    ///         let kept: Vec<u8> = token.to_bytes().to_vec();
+    ///         assert_eq!(kept.len(), ChangeToken::BYTES);
+    ///         assert_eq!(ChangeToken::from_bytes(&kept)?, token);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
@@ -193,17 +204,20 @@ impl ChangeToken {
     ///
     /// ```
     /// use braiddb::changes::{ChangeToken, TokenError};
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let directory = tempfile::tempdir().unwrap();
-    /// let db = Database::open(directory.path(), Options::default().workers(1))?;
-    /// let token = db.create_change_slot("search", 1 << 30).await?;
-    /// let mut kept = token.to_bytes();
-    /// assert_eq!(ChangeToken::from_bytes(&kept)?, token);
-    /// kept[20] ^= 1;
-    /// assert_eq!(ChangeToken::from_bytes(&kept), Err(TokenError::Damaged));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let directory = tempfile::tempdir().unwrap();
+    ///         let db = Database::open(directory.path(), Options::default().workers(1))?;
+    ///         let token = db.create_change_slot("search", 1 << 30).await?;
+    ///         let mut kept = token.to_bytes();
+    ///         assert_eq!(ChangeToken::from_bytes(&kept)?, token);
+    ///         kept[20] ^= 1;
+    ///         assert_eq!(ChangeToken::from_bytes(&kept), Err(TokenError::Damaged));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -8,10 +8,12 @@
 //! The method blocks its thread. In an async program, call it where blocking is allowed, such as in
 //! `tokio::task::spawn_blocking`.
 //!
+//! This program needs `cargo add tempfile`:
+//!
 //! ```
 //! use std::path::Path;
 //!
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
 //! /// Writes a backup, and checks that it can be restored.
 //! fn back_up(db: &Database, directory: &Path) -> Result<(), Error> {
@@ -23,18 +25,20 @@
 //!     copy.close()
 //! }
 //!
-//! let directory = tempfile::tempdir().unwrap();
-//! let (path, target) = (directory.path().join("data"), directory.path().join("backup"));
-//! let db = Database::open(&path, Options::default().workers(1))?;
-//! let names: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
-//! pollster::block_on(db.put(&names, &1, "ada"))?;
-//! back_up(&db, &target)?;
+//! fn main() -> Result<(), Error> {
+//!     let directory = tempfile::tempdir().unwrap();
+//!     let (path, target) = (directory.path().join("data"), directory.path().join("backup"));
+//!     let db = Database::open(&path, Options::default().workers(1))?;
+//!     let names: Table<u64, str> = block_on(db.create_table("names"))?;
+//!     block_on(db.put(&names, &1, "ada"))?;
+//!     back_up(&db, &target)?;
 //!
-//! // Restores it.
-//! let restored = Database::open(&target, Options::default().workers(1))?;
-//! let names: Table<u64, str> = pollster::block_on(restored.open_table("names"))?;
-//! assert_eq!(pollster::block_on(restored.get(&names, &1))?.as_deref(), Some("ada"));
-//! # Ok::<_, Error>(())
+//!     // Restores it.
+//!     let restored = Database::open(&target, Options::default().workers(1))?;
+//!     let names: Table<u64, str> = block_on(restored.open_table("names"))?;
+//!     assert_eq!(block_on(restored.get(&names, &1))?.as_deref(), Some("ada"));
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # From another process

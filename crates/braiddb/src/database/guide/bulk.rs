@@ -19,18 +19,21 @@
 //! order:
 //!
 //! ```
-//! use braiddb::{Database, Error, Options};
+//! use braiddb::{Database, Error, Options, block_on};
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let staged = db.stage_table::<u64, u64>("squares").await?;
-//! let rows = (0..20_000_u64).map(|number| (number, number * number));
-//! let mut durable = 0;
-//! staged.load(rows, |rows| durable = rows).await?;
-//! assert!(db.tables().await?.is_empty(), "nobody sees it yet");
-//! let squares = staged.publish().await?;
-//! assert_eq!((durable, db.get(&squares, &9).await?), (20_000, Some(81)));
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let staged = db.stage_table::<u64, u64>("squares").await?;
+//!         let rows = (0..20_000_u64).map(|number| (number, number * number));
+//!         let mut durable = 0;
+//!         staged.load(rows, |rows| durable = rows).await?;
+//!         assert!(db.tables().await?.is_empty(), "nobody sees it yet");
+//!         let squares = staged.publish().await?;
+//!         assert_eq!((durable, db.get(&squares, &9).await?), (20_000, Some(81)));
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! A table of that name must not exist. To replace a table, stage the new one under another name,
@@ -50,35 +53,38 @@
 //! also across a crash.
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table, TableOptions};
+//! use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let paged = TableOptions::default().paged();
-//! let prices: Table<u64, u64> = db.create_table_with("prices", paged).await?;
-//! let table = prices.clone();
-//! db.run_bulk(&prices, async move |tx| {
-//!     for article in 0..5_000 {
-//!         tx.insert(&table, &article, &100).await?;
-//!     }
-//!     Ok(())
-//! })
-//! .await?;
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let paged = TableOptions::default().paged();
+//!         let prices: Table<u64, u64> = db.create_table_with("prices", paged).await?;
+//!         let table = prices.clone();
+//!         db.run_bulk(&prices, async move |tx| {
+//!             for article in 0..5_000 {
+//!                 tx.insert(&table, &article, &100).await?;
+//!             }
+//!             Ok(())
+//!         })
+//!         .await?;
 //!
-//! // Raises every price.
-//! let table = prices.clone();
-//! let changed = db.run_bulk(&prices, async move |tx| {
-//!     let (mut scan, mut changed) = (tx.scan(&table, ..)?, 0);
-//!     while let Some((article, cents)) = scan.next().await? {
-//!         let more = cents + cents / 10;
-//!         tx.put(&table, &article, &more).await?;
-//!         changed += 1;
-//!     }
-//!     Ok(changed)
-//! });
-//! assert_eq!(changed.await?, 5_000);
-//! assert_eq!(db.get(&prices, &4_999).await?, Some(110));
-//! # Ok::<_, Error>(()) }).unwrap();
+//!         // Raises every price.
+//!         let table = prices.clone();
+//!         let changed = db.run_bulk(&prices, async move |tx| {
+//!             let (mut scan, mut changed) = (tx.scan(&table, ..)?, 0);
+//!             while let Some((article, cents)) = scan.next().await? {
+//!                 let more = cents + cents / 10;
+//!                 tx.put(&table, &article, &more).await?;
+//!                 changed += 1;
+//!             }
+//!             Ok(changed)
+//!         });
+//!         assert_eq!(changed.await?, 5_000);
+//!         assert_eq!(db.get(&prices, &4_999).await?, Some(110));
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! The engine runs the closure once. If it fails with an error of the engine, the caller decides
@@ -95,12 +101,16 @@
 //! ```
 //! use std::ops::Bound;
 //!
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
 //! const STEP: u64 = 1000;
 //!
 //! /// Changes up to `STEP` records after a key. Returns the key where the next step starts.
-//! async fn step(db: &Database, prices: &Table<u64, str>, after: Option<u64>) -> Result<Option<u64>, Error> {
+//! async fn step(
+//!     db: &Database,
+//!     prices: &Table<u64, str>,
+//!     after: Option<u64>,
+//! ) -> Result<Option<u64>, Error> {
 //!     db.run_on(prices, async move |tx, prices| {
 //!         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
 //!         let mut scan = tx.scan(prices, (low, Bound::Unbounded))?.limit(STEP);
@@ -117,34 +127,40 @@
 //!     .await
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let staged = db.stage_table::<u64, str>("prices").await?;
-//! staged.load((0..2_500).map(|article| (article, "1000 SIT")), |_| {}).await?;
-//! let prices = staged.publish().await?;
-//! let mut after = step(&db, &prices, None).await?;
-//! while after.is_some() {
-//!     after = step(&db, &prices, after).await?;
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let staged = db.stage_table::<u64, str>("prices").await?;
+//!         staged.load((0..2_500).map(|article| (article, "1000 SIT")), |_| {}).await?;
+//!         let prices = staged.publish().await?;
+//!         let mut after = step(&db, &prices, None).await?;
+//!         while after.is_some() {
+//!             after = step(&db, &prices, after).await?;
+//!         }
+//!         assert_eq!(db.get(&prices, &2_499).await?.as_deref(), Some("4.17 EUR"));
+//!         Ok(())
+//!     })
 //! }
-//! assert_eq!(db.get(&prices, &2_499).await?.as_deref(), Some("4.17 EUR"));
-//! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
 //! # Delete
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let events: Table<(u64, u64), str> = db.create_table("events").await?;
-//! for day in 0..10 {
-//!     db.put(&events, &(day, 1), "an event").await?;
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let events: Table<(u64, u64), str> = db.create_table("events").await?;
+//!         for day in 0..10 {
+//!             db.put(&events, &(day, 1), "an event").await?;
+//!         }
+//!         // Deletes everything older than a week, in one transaction.
+//!         assert_eq!(db.delete_range(&events, ..(3, 0)).await?, 3);
+//!         // Deletes the rest, in as many transactions as necessary.
+//!         db.clear(&events).await?;
+//!         assert_eq!(db.len(&events).await?, 0);
+//!         Ok(())
+//!     })
 //! }
-//! // Deletes everything older than a week, in one transaction.
-//! assert_eq!(db.delete_range(&events, ..(3, 0)).await?, 3);
-//! // Deletes the rest, in as many transactions as necessary.
-//! db.clear(&events).await?;
-//! assert_eq!(db.len(&events).await?, 0);
-//! # Ok::<_, Error>(()) }).unwrap();
 //! ```

@@ -9,13 +9,15 @@
 //!
 //! A feed from [`Snapshot`](crate::changes::ChangesFrom::Snapshot) returns all existing records first, and
 //! then every later commit. It misses no change and repeats none. Every change to records is a put
-//! or a delete by key, so a copy applies the same operations:
+//! or a delete by key, so a copy applies the same operations.
+//!
+//! This program needs `cargo add tempfile`:
 //!
 //! ```
 //! use std::collections::BTreeMap;
 //!
 //! use braiddb::changes::{ChangeKind, ChangeTransaction, ChangesFrom};
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
 //! #[derive(Default)]
 //! struct Prices(BTreeMap<String, u64>);
@@ -33,32 +35,36 @@
 //!     }
 //! }
 //!
-//! # pollster::block_on(async {
-//! let directory = tempfile::tempdir().unwrap();
-//! let db = Database::open(directory.path(), Options::default().workers(1))?;
-//! let table: Table<str, u64> = db.create_table("prices").await?;
-//! db.put(&table, "nails", &250).await?;
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let directory = tempfile::tempdir().unwrap();
+//!         let db = Database::open(directory.path(), Options::default().workers(1))?;
+//!         let table: Table<str, u64> = db.create_table("prices").await?;
+//!         db.put(&table, "nails", &250).await?;
 //!
-//! let (mut prices, mut changes) = (Prices::default(), db.changes(ChangesFrom::Snapshot).tables([&table]));
-//! // The last item of the snapshot is the first that has a token.
-//! loop {
-//!     let piece = changes.next().await?.expect("a feed ends with an error");
-//!     prices.apply(&piece)?;
-//!     if piece.token.is_some() {
-//!         break;
-//!     }
+//!         let (mut prices, mut changes) =
+//!             (Prices::default(), db.changes(ChangesFrom::Snapshot).tables([&table]));
+//!         // The last item of the snapshot is the first that has a token.
+//!         loop {
+//!             let piece = changes.next().await?.expect("a feed ends with an error");
+//!             prices.apply(&piece)?;
+//!             if piece.token.is_some() {
+//!                 break;
+//!             }
+//!         }
+//!         assert_eq!(prices.0["nails"], 250);
+//!
+//!         db.run_on(&table, async |tx, table| {
+//!             tx.delete(table, "nails").await?;
+//!             tx.put(table, "screws", &300).await
+//!         })
+//!         .await?;
+//!         // All changes of one transaction arrive together.
+//!         prices.apply(&changes.next().await?.expect("a feed ends with an error"))?;
+//!         assert_eq!(prices.0.into_iter().collect::<Vec<_>>(), [("screws".to_owned(), 300)]);
+//!         Ok(())
+//!     })
 //! }
-//! assert_eq!(prices.0["nails"], 250);
-//!
-//! db.run_on(&table, async |tx, table| {
-//!     tx.delete(table, "nails").await?;
-//!     tx.put(table, "screws", &300).await
-//! })
-//! .await?;
-//! // All changes of one transaction arrive together.
-//! prices.apply(&changes.next().await?.expect("a feed ends with an error"))?;
-//! assert_eq!(prices.0.into_iter().collect::<Vec<_>>(), [("screws".to_owned(), 300)]);
-//! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
 //! Changes to tables themselves, for example their creation, have their own kinds. This copy
@@ -72,7 +78,9 @@
 //! # Stop when everything is read
 //!
 //! A feed waits for later commits. [`Database::past_changes`](crate::Database::past_changes) returns
-//! the same transactions without waiting, and ends with those that were committed when it was called:
+//! the same transactions without waiting, and ends with those that were committed when it was called.
+//!
+//! This program needs `cargo add tempfile`:
 //!
 //! ```
 //! use braiddb::changes::ChangeToken;
@@ -93,15 +101,17 @@
 //!     Ok(orders)
 //! }
 //!
-//! let directory = tempfile::tempdir().unwrap();
-//! let db = Database::open(directory.path(), Options::default().workers(1))?;
-//! let orders: Table<u64, str> = block_on(db.create_table("orders"))?;
-//! block_on(db.put(&orders, &1, "nails"))?;
-//! let mut token = None;
-//! assert_eq!(new_orders(&db, &mut token)?, [1]);
-//! block_on(db.put(&orders, &2, "screws"))?;
-//! assert_eq!(new_orders(&db, &mut token)?, [2]);
-//! # Ok::<_, Error>(())
+//! fn main() -> Result<(), Error> {
+//!     let directory = tempfile::tempdir().unwrap();
+//!     let db = Database::open(directory.path(), Options::default().workers(1))?;
+//!     let orders: Table<u64, str> = block_on(db.create_table("orders"))?;
+//!     block_on(db.put(&orders, &1, "nails"))?;
+//!     let mut token = None;
+//!     assert_eq!(new_orders(&db, &mut token)?, [1]);
+//!     block_on(db.put(&orders, &2, "screws"))?;
+//!     assert_eq!(new_orders(&db, &mut token)?, [2]);
+//!     Ok(())
+//! }
 //! ```
 //!
 //! - Each step blocks its thread. In an async program, run the loop in
@@ -120,14 +130,16 @@
 //! transactions after that one. Store the token together with the result of the transaction, so
 //! that the two agree whenever the program stops. A slot keeps the log that the feed still needs
 //! ([`Database::create_change_slot`](crate::Database::create_change_slot)). Advance the slot when
-//! the results are safe; the engine may then free the older log:
+//! the results are safe; the engine may then free the older log.
+//!
+//! This program needs `cargo add tempfile`:
 //!
 //! ```
 //! use std::path::{Path, PathBuf};
 //! use std::{fs, io};
 //!
 //! use braiddb::changes::{ChangeToken, ChangesFrom};
-//! use braiddb::{Database, Options};
+//! use braiddb::{Database, Options, block_on};
 //!
 //! const SLOT: &str = "mailer";
 //!
@@ -151,7 +163,10 @@
 //! }
 //!
 //! /// Mails the orders of the next committed transaction.
-//! async fn mail_next(db: &Database, mailer: &Mailer) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
+//! async fn mail_next(
+//!     db: &Database,
+//!     mailer: &Mailer,
+//! ) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
 //!     let from = match mailer.token() {
 //!         Some(token) => ChangesFrom::Token(token),
 //!         None => ChangesFrom::Slot(SLOT.to_owned()),
@@ -167,22 +182,25 @@
 //!     Ok(orders)
 //! }
 //!
-//! # pollster::block_on(async {
-//! let directory = tempfile::tempdir().unwrap();
-//! let directory: &Path = directory.path();
-//! let db = Database::open(directory.join("db"), Options::default().workers(1))?;
-//! let orders = db.create_table::<u64, str>("orders").await?;
-//! // Done once: from now on the slot keeps the log, up to one gigabyte.
-//! db.create_change_slot(SLOT, 1 << 30).await?;
-//! let mailer = Mailer { file: directory.join("mailer") };
-//! db.put(&orders, &1, "nails").await?;
-//! db.put(&orders, &2, "screws").await?;
-//! assert_eq!(mail_next(&db, &mailer).await?, [1]);
-//! db.close()?;
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     block_on(async {
+//!         let directory = tempfile::tempdir().unwrap();
+//!         let directory: &Path = directory.path();
+//!         let db = Database::open(directory.join("db"), Options::default().workers(1))?;
+//!         let orders = db.create_table::<u64, str>("orders").await?;
+//!         // Done once: from now on the slot keeps the log, up to one gigabyte.
+//!         db.create_change_slot(SLOT, 1 << 30).await?;
+//!         let mailer = Mailer { file: directory.join("mailer") };
+//!         db.put(&orders, &1, "nails").await?;
+//!         db.put(&orders, &2, "screws").await?;
+//!         assert_eq!(mail_next(&db, &mailer).await?, [1]);
+//!         db.close()?;
 //!
-//! let db = Database::open(directory.join("db"), Options::default().workers(1))?;
-//! assert_eq!(mail_next(&db, &mailer).await?, [2]);
-//! # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+//!         let db = Database::open(directory.join("db"), Options::default().workers(1))?;
+//!         assert_eq!(mail_next(&db, &mailer).await?, [2]);
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! A service keeps one feed open; this example opens one per transaction only to be short. A target

@@ -20,8 +20,10 @@
 //! the table first, or with it, and make a [backup](super::backup) if you may return to the older
 //! program. Opening it in a read-only database changes nothing.
 //!
+//! This program needs `cargo add serde --features derive`:
+//!
 //! ```
-//! use braiddb::{Database, DecodeError, Error, Options, Postcard, Schema, Table};
+//! use braiddb::{Database, DecodeError, Error, Options, Postcard, Schema, Table, block_on};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -52,28 +54,31 @@
 //!     }
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let old: Table<u64, Postcard<AccountV1>> = db.create_table("accounts").await?;
-//! db.put(&old, &7, &AccountV1 { owner: "ada".to_owned(), cents: 250 }).await?;
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let old: Table<u64, Postcard<AccountV1>> = db.create_table("accounts").await?;
+//!         db.put(&old, &7, &AccountV1 { owner: "ada".to_owned(), cents: 250 }).await?;
 //!
-//! let accounts: Table<u64, Postcard<Account>> = db.open_table("accounts").await?;
-//! let ada = db.get(&accounts, &7).await?.unwrap();
-//! assert_eq!((ada.cents, ada.limit), (250, 0));
-//! // From now on, the program from before the change cannot open the table.
-//! assert!(db.open_table::<u64, Postcard<AccountV1>>("accounts").await.is_err());
-//! # Ok::<_, Error>(()) }).unwrap();
+//!         let accounts: Table<u64, Postcard<Account>> = db.open_table("accounts").await?;
+//!         let ada = db.get(&accounts, &7).await?.unwrap();
+//!         assert_eq!((ada.cents, ada.limit), (250, 0));
+//!         // From now on, the program from before the change cannot open the table.
+//!         assert!(db.open_table::<u64, Postcard<AccountV1>>("accounts").await.is_err());
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! With the features `json` and `messagepack`, `Json` and `MessagePack` store the field names in
 //! each record. A new field then needs `#[serde(default)]` and no new version, but records are
 //! larger. Opening the table reports a field that has no default and is missing from some records.
-//! This check covers the stored struct and its nested structs:
+//! This check covers the stored struct and its nested structs.
+//!
+//! This program needs `cargo add serde --features derive`:
 //!
 //! ```
-//! # #[cfg(feature = "json")]
-//! # fn main() -> Result<(), braiddb::Error> {
-//! use braiddb::{Database, Error, Json, Options, Schema, Table};
+//! use braiddb::{Database, Error, Json, Options, Schema, Table, block_on};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -96,15 +101,6 @@
 //!     const NAME: &'static str = "article";
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let old: Table<u64, Json<ArticleOfLastYear>> = db.create_table("articles").await?;
-//! db.put(&old, &7, &ArticleOfLastYear { name: "nails".to_owned() }).await?;
-//!
-//! let articles: Table<u64, Json<Article>> = db.open_table("articles").await?;
-//! let nails = db.get(&articles, &7).await?.unwrap();
-//! assert_eq!((nails.name.as_str(), nails.pieces), ("nails", 0));
-//!
 //! #[derive(Serialize, Deserialize)]
 //! struct ArticleWithoutDefault {
 //!     name: String,
@@ -115,12 +111,22 @@
 //!     const NAME: &'static str = "article";
 //! }
 //!
-//! let refused = db.open_table::<u64, Json<ArticleWithoutDefault>>("articles").await;
-//! assert!(refused.unwrap_err().to_string().contains("field `cents` is new and has no `#[serde(default)]`"));
-//! # Ok(()) })
-//! # }
-//! # #[cfg(not(feature = "json"))]
-//! # fn main() {}
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let old: Table<u64, Json<ArticleOfLastYear>> = db.create_table("articles").await?;
+//!         db.put(&old, &7, &ArticleOfLastYear { name: "nails".to_owned() }).await?;
+//!
+//!         let articles: Table<u64, Json<Article>> = db.open_table("articles").await?;
+//!         let nails = db.get(&articles, &7).await?.unwrap();
+//!         assert_eq!((nails.name.as_str(), nails.pieces), ("nails", 0));
+//!
+//!         // Refused: "field `cents` is new and has no `#[serde(default)]`".
+//!         let refused = db.open_table::<u64, Json<ArticleWithoutDefault>>("articles").await;
+//!         assert!(refused.unwrap_err().to_string().contains("field `cents` is new"));
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! Key types have names too, but no versions. A table with another key type is another table.

@@ -17,28 +17,31 @@
 //! given tables for the closure, which is cheap:
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let stock: Table<str, u64> = db.open_or_create_table("stock").await?;
-//! let sold: Table<u64, str> = db.open_or_create_table("sold").await?;
-//! db.put(&stock, "nails", &2).await?;
-//! let left = db.run_on((&stock, &sold), async |tx, (stock, sold)| {
-//!     let left = tx.get(stock, "nails").await?.unwrap_or(0) - 1;
-//!     tx.put(stock, "nails", &left).await?;
-//!     tx.insert(sold, &1, "nails").await?;
-//!     Ok(left)
-//! });
-//! assert_eq!(left.await?, 1);
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let stock: Table<str, u64> = db.open_or_create_table("stock").await?;
+//!         let sold: Table<u64, str> = db.open_or_create_table("sold").await?;
+//!         db.put(&stock, "nails", &2).await?;
+//!         let left = db.run_on((&stock, &sold), async |tx, (stock, sold)| {
+//!             let left = tx.get(stock, "nails").await?.unwrap_or(0) - 1;
+//!             tx.put(stock, "nails", &left).await?;
+//!             tx.insert(sold, &1, "nails").await?;
+//!             Ok(left)
+//!         });
+//!         assert_eq!(left.await?, 1);
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! For other values, use an `async move` closure. It is convenient to put the database and a group
 //! of tables into one struct, which one clone copies:
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
 //! #[derive(Clone)]
 //! struct Shop {
@@ -60,7 +63,8 @@
 //!         self.db
 //!             .run(async move |tx| {
 //!                 let left = tx.get(&shop.stock, &article).await?.unwrap_or(0);
-//!                 let left = left.checked_sub(1).ok_or_else(|| shop.stock.key_not_found(&article))?;
+//!                 let left =
+//!                     left.checked_sub(1).ok_or_else(|| shop.stock.key_not_found(&article))?;
 //!                 tx.put(&shop.stock, &article, &left).await?;
 //!                 tx.insert(&shop.sold, &(article.clone(), order), &1).await?;
 //!                 Ok(left)
@@ -69,11 +73,14 @@
 //!     }
 //! }
 //!
-//! # pollster::block_on(async {
-//! let shop = Shop::open(Database::in_memory(Options::default().workers(1))?).await?;
-//! shop.db.put(&shop.stock, "nails", &2).await?;
-//! assert_eq!(shop.sell("nails", 1).await?, 1);
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let shop = Shop::open(Database::in_memory(Options::default().workers(1))?).await?;
+//!         shop.db.put(&shop.stock, "nails", &2).await?;
+//!         assert_eq!(shop.sell("nails", 1).await?, 1);
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! A closure that borrows a table (`&Table`) does not compile. The compiler reports "borrowed data

@@ -9,6 +9,8 @@
 //! A closure that waits for an external event keeps its transaction open, and its writes stay
 //! locked against other writers. If possible, wait before or after the transaction.
 //!
+//! This program needs `cargo add tokio --features macros,rt,time`:
+//!
 //! ```
 //! use std::time::Duration;
 //!
@@ -74,6 +76,8 @@
 //! For a deadline, use
 //! `tokio::time::timeout(limit, db.run(...))`. If the caller must know the result, write a record
 //! in the same transaction (for example under a request number) and look for it later.
+//!
+//! This program needs `cargo add tokio --features macros,rt,time`:
 //!
 //! ```
 //! use std::time::Duration;

@@ -12,7 +12,7 @@
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use std::time::{Duration, UNIX_EPOCH};
 //!
-//! use braiddb::{Database, Error, Options, Table, TableOptions, Tuning, WallClock};
+//! use braiddb::{Database, Error, Options, Table, TableOptions, Tuning, WallClock, block_on};
 //!
 //! const UNUSED: Duration = Duration::from_mins(30);
 //!
@@ -25,7 +25,9 @@
 //! impl Sessions {
 //!     async fn open(db: Database) -> Result<Self, Error> {
 //!         let options = TableOptions::default().ttl(UNUSED);
-//!         let open = async move |tx: &braiddb::Transaction| tx.open_or_create_table_with("sessions", options).await;
+//!         let open = async move |tx: &braiddb::Transaction| {
+//!             tx.open_or_create_table_with("sessions", options).await
+//!         };
 //!         Ok(Self { users: db.run(open).await?, db })
 //!     }
 //!
@@ -48,22 +50,27 @@
 //!     }
 //! }
 //!
-//! # pollster::block_on(async {
-//! // A test advances its own clock instead of waiting.
-//! let minutes = Arc::new(AtomicU64::new(30_000_000));
-//! let shown = minutes.clone();
-//! let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_mins(shown.load(Ordering::SeqCst)));
-//! let tuning = Tuning::default().wall_clock(clock);
-//! let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
-//! let sessions = Sessions::open(db).await?;
-//! sessions.begin("a", 7).await?;
-//! minutes.fetch_add(20, Ordering::SeqCst);
-//! assert_eq!(sessions.user("a").await?, Some(7));
-//! minutes.fetch_add(20, Ordering::SeqCst);
-//! assert_eq!(sessions.user("a").await?, Some(7), "it was used in between");
-//! minutes.fetch_add(31, Ordering::SeqCst);
-//! assert_eq!(sessions.user("a").await?, None);
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         // A test advances its own clock instead of waiting.
+//!         let minutes = Arc::new(AtomicU64::new(30_000_000));
+//!         let shown = minutes.clone();
+//!         let clock = WallClock::new(move || {
+//!             UNIX_EPOCH + Duration::from_mins(shown.load(Ordering::SeqCst))
+//!         });
+//!         let tuning = Tuning::default().wall_clock(clock);
+//!         let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
+//!         let sessions = Sessions::open(db).await?;
+//!         sessions.begin("a", 7).await?;
+//!         minutes.fetch_add(20, Ordering::SeqCst);
+//!         assert_eq!(sessions.user("a").await?, Some(7));
+//!         minutes.fetch_add(20, Ordering::SeqCst);
+//!         assert_eq!(sessions.user("a").await?, Some(7), "it was used in between");
+//!         minutes.fetch_add(31, Ordering::SeqCst);
+//!         assert_eq!(sessions.user("a").await?, None);
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! A lock that is not released in time expires. If two transactions try to take it at the same
@@ -72,10 +79,16 @@
 //! ```
 //! use std::time::{Duration, SystemTime};
 //!
-//! use braiddb::{Database, Error, Options, Table, TableOptions};
+//! use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
 //!
 //! /// Takes a lock for the given time. Returns its end, or `None` if another owner has it.
-//! async fn take(db: &Database, locks: &Table<str, u64>, name: &str, by: u64, time: Duration) -> Result<Option<SystemTime>, Error> {
+//! async fn take(
+//!     db: &Database,
+//!     locks: &Table<str, u64>,
+//!     name: &str,
+//!     by: u64,
+//!     time: Duration,
+//! ) -> Result<Option<SystemTime>, Error> {
 //!     let name = name.to_owned();
 //!     db.run_on(locks, async move |tx, locks| {
 //!         match tx.get(locks, &name).await? {
@@ -87,16 +100,21 @@
 //!     .await
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let locks = db.create_table_with("locks", TableOptions::default().ttl(Duration::from_mins(1))).await?;
-//! assert!(take(&db, &locks, "nightly report", 1, Duration::from_hours(1)).await?.is_some());
-//! assert_eq!(take(&db, &locks, "nightly report", 2, Duration::from_hours(1)).await?, None);
-//! // The owner may extend the lock or release it.
-//! assert!(take(&db, &locks, "nightly report", 1, Duration::from_hours(2)).await?.is_some());
-//! db.delete(&locks, "nightly report").await?;
-//! assert!(take(&db, &locks, "nightly report", 2, Duration::from_hours(1)).await?.is_some());
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let options = TableOptions::default().ttl(Duration::from_mins(1));
+//!         let locks = db.create_table_with("locks", options).await?;
+//!         let (report, hour) = ("nightly report", Duration::from_hours(1));
+//!         assert!(take(&db, &locks, report, 1, hour).await?.is_some());
+//!         assert_eq!(take(&db, &locks, report, 2, hour).await?, None);
+//!         // The owner may extend the lock or release it.
+//!         assert!(take(&db, &locks, report, 1, 2 * hour).await?.is_some());
+//!         db.delete(&locks, report).await?;
+//!         assert!(take(&db, &locks, report, 2, hour).await?.is_some());
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! Details:

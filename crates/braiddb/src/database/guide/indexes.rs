@@ -16,8 +16,10 @@
 //! its order is that of the fields. The function pushes a `str`, so a field of type `String` is
 //! pushed as `&*user.city`.
 //!
+//! This program needs `cargo add serde --features derive`:
+//!
 //! ```
-//! use braiddb::{Database, Error, IndexOptions, Options, Postcard, Schema, Table};
+//! use braiddb::{Database, Error, IndexOptions, Options, Postcard, Schema, Table, block_on};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -31,45 +33,57 @@
 //!     const NAME: &'static str = "user";
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let users: Table<u64, Postcard<User>> = db.open_or_create_table("users").await?;
-//! let by_email = db
-//!     .index(&users, "by_email", IndexOptions::default().unique(true), |user: User, keys| {
-//!         keys.push(&*user.email);
-//!     })
-//!     .await?;
-//! let by_city_and_age = db
-//!     .index(&users, "by_city_and_age", IndexOptions::default(), |user: User, keys| {
-//!         keys.push(&(user.city, user.age));
-//!     })
-//!     .await?;
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let users: Table<u64, Postcard<User>> = db.open_or_create_table("users").await?;
+//!         let by_email = db
+//!             .index(
+//!                 &users,
+//!                 "by_email",
+//!                 IndexOptions::default().unique(true),
+//!                 |user: User, keys| {
+//!                     keys.push(&*user.email);
+//!                 },
+//!             )
+//!             .await?;
+//!         let by_city_and_age = db
+//!             .index(&users, "by_city_and_age", IndexOptions::default(), |user: User, keys| {
+//!                 keys.push(&(user.city, user.age));
+//!             })
+//!             .await?;
 //!
-//! for (id, name, city, age) in [(1, "ada", "Graz", 36), (2, "bob", "Graz", 20), (3, "eva", "Linz", 41)] {
-//!     let user = User { email: format!("{name}@example.org"), city: city.to_owned(), age };
-//!     db.insert(&users, &id, &user).await?;
-//! }
-//!
-//! let adults_of_graz = db
-//!     .run(async move |tx| {
-//!         let eva = tx.get_by(&by_email, "eva@example.org").await?;
-//!         assert_eq!(eva.map(|(id, user)| (id, user.age)), Some((3, 41)));
-//!         let graz = |age| ("Graz".to_owned(), age);
-//!         let mut scan = tx.scan_by(&by_city_and_age, graz(30)..graz(u32::MAX))?;
-//!         let mut found = Vec::new();
-//!         while let Some((_key, id, user)) = scan.next().await? {
-//!             found.push((id, user.age));
+//!         for (id, name, city, age) in
+//!             [(1, "ada", "Graz", 36), (2, "bob", "Graz", 20), (3, "eva", "Linz", 41)]
+//!         {
+//!             let user =
+//!                 User { email: format!("{name}@example.org"), city: city.to_owned(), age };
+//!             db.insert(&users, &id, &user).await?;
 //!         }
-//!         Ok(found)
-//!     })
-//!     .await?;
-//! assert_eq!(adults_of_graz, [(1, 36)]);
 //!
-//! // A write that would give two records one key of a unique index has no effect.
-//! let twin = User { email: "ada@example.org".to_owned(), city: "Wels".to_owned(), age: 1 };
-//! let refused = db.insert(&users, &4, &twin).await;
-//! assert!(matches!(refused, Err(Error::UniqueViolation(_))));
-//! # Ok::<_, Error>(()) }).unwrap();
+//!         let adults_of_graz = db
+//!             .run(async move |tx| {
+//!                 let eva = tx.get_by(&by_email, "eva@example.org").await?;
+//!                 assert_eq!(eva.map(|(id, user)| (id, user.age)), Some((3, 41)));
+//!                 let graz = |age| ("Graz".to_owned(), age);
+//!                 let mut scan = tx.scan_by(&by_city_and_age, graz(30)..graz(u32::MAX))?;
+//!                 let mut found = Vec::new();
+//!                 while let Some((_key, id, user)) = scan.next().await? {
+//!                     found.push((id, user.age));
+//!                 }
+//!                 Ok(found)
+//!             })
+//!             .await?;
+//!         assert_eq!(adults_of_graz, [(1, 36)]);
+//!
+//!         // A write that would give two records one key of a unique index has no effect.
+//!         let twin =
+//!             User { email: "ada@example.org".to_owned(), city: "Wels".to_owned(), age: 1 };
+//!         let refused = db.insert(&users, &4, &twin).await;
+//!         assert!(matches!(refused, Err(Error::UniqueViolation(_))));
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! When the function changes and pushes other keys for the same value, drop the index with

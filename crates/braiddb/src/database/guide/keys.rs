@@ -6,7 +6,7 @@
 //! catalog stores the name of the key type, so this name must never change:
 //!
 //! ```
-//! use braiddb::{Database, Error, Key, Options, Table};
+//! use braiddb::{Database, Error, Key, Options, Table, block_on};
 //!
 //! #[derive(Key, Clone, Copy, Debug, PartialEq)]
 //! #[key(name = "shop.queue")]
@@ -15,14 +15,18 @@
 //!     Normal,
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let jobs: Table<(Queue, u64), str> = db.create_table("jobs").await?;
-//! db.put(&jobs, &(Queue::Normal, 1), "sweep").await?;
-//! db.put(&jobs, &(Queue::Urgent, 2), "mend").await?;
-//! let next = db.run(async move |tx| Ok(tx.first(&jobs).await?.map(|(key, _)| key))).await?;
-//! assert_eq!(next, Some((Queue::Urgent, 2)));
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let jobs: Table<(Queue, u64), str> = db.create_table("jobs").await?;
+//!         db.put(&jobs, &(Queue::Normal, 1), "sweep").await?;
+//!         db.put(&jobs, &(Queue::Urgent, 2), "mend").await?;
+//!         let next =
+//!             db.run(async move |tx| Ok(tx.first(&jobs).await?.map(|(key, _)| key))).await?;
+//!         assert_eq!(next, Some((Queue::Urgent, 2)));
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! Variants compare in declaration order, and new variants may be added at the end. Explicit
@@ -41,7 +45,7 @@
 //! ```
 //! use std::marker::PhantomData;
 //!
-//! use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table};
+//! use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table, block_on};
 //!
 //! /// The number of a `T`. The type distinguishes it from numbers of other things.
 //! struct Id<T>(u64, PhantomData<fn() -> T>);
@@ -86,7 +90,10 @@
 //!         assert!(before(&pair[0], 255) < before(&pair[1], 0), "whatever follows");
 //!     }
 //!     for key in keys {
-//!         assert!(K::decode(&whole(key)).is_ok_and(|found| same(key, &found)), "every key must decode");
+//!         assert!(
+//!             K::decode(&whole(key)).is_ok_and(|found| same(key, &found)),
+//!             "every key must decode"
+//!         );
 //!         let part = before(key, 7);
 //!         let (found, rest) = K::decode_part(&part).unwrap();
 //!         assert!(same(key, &found) && rest == [7], "a part consumes only its own bytes");
@@ -95,13 +102,17 @@
 //! }
 //!
 //! struct Article;
-//! let ids = [0, 1, 255, 256, u64::MAX].map(|number| Id::<Article>(number, PhantomData));
-//! keeps_the_contract(&ids, |one, other| one.0 == other.0, b"seven");
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let stock: Table<(Id<Article>, u64), u64> = db.create_table("stock").await?;
-//! db.put(&stock, &(Id(7, PhantomData), 1), &40).await?;
-//! assert_eq!(db.get(&stock, &(Id(7, PhantomData), 1)).await?, Some(40));
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     let ids = [0, 1, 255, 256, u64::MAX].map(|number| Id::<Article>(number, PhantomData));
+//!     keeps_the_contract(&ids, |one, other| one.0 == other.0, b"seven");
+//!
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let stock: Table<(Id<Article>, u64), u64> = db.create_table("stock").await?;
+//!         db.put(&stock, &(Id(7, PhantomData), 1), &40).await?;
+//!         assert_eq!(db.get(&stock, &(Id(7, PhantomData), 1)).await?, Some(40));
+//!         Ok(())
+//!     })
+//! }
 //! ```

@@ -1,4 +1,5 @@
-//! How-to guides for services. The tests compile and run every example.
+//! How-to guides for services. Each example is a whole program. The tests compile and run all of
+//! them, except those of [`moving`] that use other stores, which the gate runs.
 //!
 //! | page | content |
 //! |---|---|

@@ -4,7 +4,9 @@
 //!
 //! [`Database::stats`](crate::Database::stats) returns counters and fill levels. Only one process
 //! can have a database open for writing. To let other processes monitor it, the program writes the
-//! figures to a file regularly. `braid top --from FILE` then shows them on a live screen:
+//! figures to a file regularly. `braid top --from FILE` then shows them on a live screen.
+//!
+//! This program needs `cargo add tempfile` and `cargo add serde_json`:
 //!
 //! ```
 //! use std::path::Path;
@@ -19,14 +21,16 @@
 //!     fs::rename(unfinished, file)
 //! }
 //!
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! db.run_blocking(async |tx| tx.tables().await)?;
-//! let directory = tempfile::tempdir().unwrap();
-//! let file = directory.path().join("statistics.json");
-//! write_statistics(&db, &file).unwrap();
-//! # let read: braiddb::Stats = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-//! # assert_eq!((read.committed, read.workers.len()), (1, 1));
-//! # Ok::<_, Error>(())
+//! fn main() -> Result<(), Error> {
+//!     let db = Database::in_memory(Options::default().workers(1))?;
+//!     db.run_blocking(async |tx| tx.tables().await)?;
+//!     let directory = tempfile::tempdir().unwrap();
+//!     let file = directory.path().join("statistics.json");
+//!     write_statistics(&db, &file).unwrap();
+//!     let read: braiddb::Stats = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+//!     assert_eq!((read.committed, read.workers.len()), (1, 1));
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # Maintenance from outside
@@ -40,20 +44,24 @@
 //!
 //! The socket is on by default. Users that may write to the directory may connect; nothing else
 //! protects it. [`Options::socket`](crate::Options::socket) switches it off. A service can log
-//! whether it listens:
+//! whether it listens.
+//!
+//! This program needs `cargo add tempfile`:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options};
 //!
-//! let directory = tempfile::tempdir().unwrap();
-//! let db = Database::open(directory.path(), Options::default().workers(1))?;
-//! match db.socket_path() {
-//!     Ok(Some(path)) => println!("maintenance through {}", path.display()),
-//!     Ok(None) => println!("no maintenance from outside"),
-//!     Err(reason) => println!("no maintenance from outside: {reason}"),
+//! fn main() -> Result<(), Error> {
+//!     let directory = tempfile::tempdir().unwrap();
+//!     let db = Database::open(directory.path(), Options::default().workers(1))?;
+//!     match db.socket_path() {
+//!         Ok(Some(path)) => println!("maintenance through {}", path.display()),
+//!         Ok(None) => println!("no maintenance from outside"),
+//!         Err(reason) => println!("no maintenance from outside: {reason}"),
+//!     }
+//!     assert!(db.socket_path()?.is_some());
+//!     Ok(())
 //! }
-//! # assert!(db.socket_path()?.is_some());
-//! # Ok::<_, Error>(())
 //! ```
 //!
 //! Two threads wait for requests and use no processor time while none arrives. Interrupting the
@@ -66,7 +74,9 @@
 //! same, but reports no errors. If the process is killed, every acknowledged commit is kept.
 //!
 //! Both block the thread until the running transactions have ended, also in an async function. Under
-//! tokio, close the database on a thread that may block:
+//! tokio, close the database on a thread that may block.
+//!
+//! This program needs `cargo add tokio --features macros,rt-multi-thread`:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options};

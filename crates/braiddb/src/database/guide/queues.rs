@@ -8,7 +8,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use braiddb::{Database, Error, Options, Postcard, Table};
+//! use braiddb::{Database, Error, Options, Postcard, Table, block_on};
 //!
 //! struct Queue {
 //!     db: Database,
@@ -60,22 +60,26 @@
 //!     }
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let (jobs, results) = (db.create_table("jobs").await?, db.create_table("results").await?);
-//! let queue = Queue { db, jobs, results };
-//! queue.db.insert(&queue.jobs, &(0, 1), &(0, "sweep".to_owned())).await?;
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let (jobs, results) =
+//!             (db.create_table("jobs").await?, db.create_table("results").await?);
+//!         let queue = Queue { db, jobs, results };
+//!         queue.db.insert(&queue.jobs, &(0, 1), &(0, "sweep".to_owned())).await?;
 //!
-//! let second = Duration::from_secs(1);
-//! let late = queue.take(0, second).await?.expect("a job is due");
-//! assert!(queue.take(999, second).await?.is_none());
-//! // The lease has ended, so another worker takes the job.
-//! let other = queue.take(1000, second).await?.expect("it is due again");
-//! assert_eq!((other.lease, &*other.text), (2, "sweep"));
-//! assert!(!queue.finish(&late, "swept late").await?);
-//! assert!(queue.finish(&other, "swept").await?);
-//! assert_eq!(queue.db.get(&queue.results, &1).await?.as_deref(), Some("swept"));
-//! # Ok::<_, Error>(()) }).unwrap();
+//!         let second = Duration::from_secs(1);
+//!         let late = queue.take(0, second).await?.expect("a job is due");
+//!         assert!(queue.take(999, second).await?.is_none());
+//!         // The lease has ended, so another worker takes the job.
+//!         let other = queue.take(1000, second).await?.expect("it is due again");
+//!         assert_eq!((other.lease, &*other.text), (2, "sweep"));
+//!         assert!(!queue.finish(&late, "swept late").await?);
+//!         assert!(queue.finish(&other, "swept").await?);
+//!         assert_eq!(queue.db.get(&queue.results, &1).await?.as_deref(), Some("swept"));
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! A late report finds no job under its key. The number of the lease refuses it also if the clock was

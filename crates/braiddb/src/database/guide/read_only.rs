@@ -3,12 +3,14 @@
 //! [`Options::read_only`](crate::Options::read_only) opens the database in another
 //! process, for a report or an export. It does not disturb the service and writes nothing to the
 //! directory. It shows every commit up to the moment of opening. To see later commits, open the
-//! database again:
+//! database again.
+//!
+//! This program needs `cargo add tempfile`:
 //!
 //! ```
 //! use std::path::Path;
 //!
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
 //! /// Returns the total of all orders. Another process may have the database open.
 //! fn total(directory: &Path) -> Result<u64, Error> {
@@ -25,16 +27,19 @@
 //!     })
 //! }
 //!
-//! # pollster::block_on(async {
-//! let directory = tempfile::tempdir().unwrap();
-//! let directory = directory.path();
-//! let service = Database::open(directory, Options::default().workers(1))?;
-//! let orders: Table<u64, u64> = service.create_table("orders").await?;
-//! service.put(&orders, &1, &250).await?;
-//! assert_eq!(total(directory)?, 250);
-//! service.put(&orders, &2, &50).await?;
-//! assert_eq!(total(directory)?, 300);
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let directory = tempfile::tempdir().unwrap();
+//!         let directory = directory.path();
+//!         let service = Database::open(directory, Options::default().workers(1))?;
+//!         let orders: Table<u64, u64> = service.create_table("orders").await?;
+//!         service.put(&orders, &1, &250).await?;
+//!         assert_eq!(total(directory)?, 250);
+//!         service.put(&orders, &2, &50).await?;
+//!         assert_eq!(total(directory)?, 300);
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! Every operation that would change the database fails with
@@ -42,25 +47,30 @@
 //! `create_table`, and `open_or_create_table` for a table that does not exist. A program that works
 //! in both modes opens its tables with `open_table`. It must expect
 //! [`Error::TableNotFound`](crate::Error::TableNotFound) if the service has not created the table
-//! yet:
+//! yet.
+//!
+//! This program needs `cargo add tempfile`:
 //!
 //! ```
-//! use braiddb::{Database, Error, Misuse, Options, Table};
+//! use braiddb::{Database, Error, Misuse, Options, Table, block_on};
 //!
-//! # pollster::block_on(async {
-//! let directory = tempfile::tempdir().unwrap();
-//! let directory = directory.path();
-//! let service = Database::open(directory, Options::default().workers(1))?;
-//! # service.create_table::<u64, u64>("orders").await?;
-//! let report = Database::open(directory, Options::default().read_only(true))?;
-//! let orders: Table<u64, u64> = report.open_table("orders").await?;
-//! let refused = report.put(&orders, &1, &250).await;
-//! assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
-//! let customers = report.open_table::<u64, str>("customers").await;
-//! assert!(matches!(customers, Err(Error::TableNotFound(_))));
-//! let customers = report.open_or_create_table::<u64, str>("customers").await;
-//! assert!(matches!(customers, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let directory = tempfile::tempdir().unwrap();
+//!         let directory = directory.path();
+//!         let service = Database::open(directory, Options::default().workers(1))?;
+//!         service.create_table::<u64, u64>("orders").await?;
+//!         let report = Database::open(directory, Options::default().read_only(true))?;
+//!         let orders: Table<u64, u64> = report.open_table("orders").await?;
+//!         let refused = report.put(&orders, &1, &250).await;
+//!         assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
+//!         let customers = report.open_table::<u64, str>("customers").await;
+//!         assert!(matches!(customers, Err(Error::TableNotFound(_))));
+//!         let customers = report.open_or_create_table::<u64, str>("customers").await;
+//!         assert!(matches!(customers, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! A change feed and a checkpoint require a database that is open for writing. For a backup, use

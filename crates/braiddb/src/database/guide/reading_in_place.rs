@@ -8,7 +8,9 @@
 //! ```
 //! use std::ops::ControlFlow;
 //!
-//! use braiddb::{Database, DecodeError, EncodeError, EncodedValue, Error, Options, Table, Value};
+//! use braiddb::{
+//!     Database, DecodeError, EncodeError, EncodedValue, Error, Options, Table, Value, block_on,
+//! };
 //!
 //! /// An account: eight bytes of cents, then the owner's name.
 //! struct Account;
@@ -49,23 +51,27 @@
 //!     }
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let accounts: Table<u64, Account> = db.create_table("accounts").await?;
-//! db.put(&accounts, &1, &(250, "Ada".to_owned())).await?;
-//! db.put(&accounts, &2, &(100, "Ben".to_owned())).await?;
-//! let (found, sum) = db
-//!     .run_on(&accounts, async |tx, accounts| {
-//!         let found = tx.get_with(accounts, &1, |account| account.owner().map(str::to_owned));
-//!         let (found, mut sum) = (found.await?.transpose()?, 0);
-//!         let each = |_, account: AccountView<'_>| {
-//!             sum += account.cents();
-//!             ControlFlow::<()>::Continue(())
-//!         };
-//!         tx.scan(accounts, ..)?.visit(each).await?;
-//!         Ok((found, sum))
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let accounts: Table<u64, Account> = db.create_table("accounts").await?;
+//!         db.put(&accounts, &1, &(250, "Ada".to_owned())).await?;
+//!         db.put(&accounts, &2, &(100, "Ben".to_owned())).await?;
+//!         let (found, sum) = db
+//!             .run_on(&accounts, async |tx, accounts| {
+//!                 let found =
+//!                     tx.get_with(accounts, &1, |account| account.owner().map(str::to_owned));
+//!                 let (found, mut sum) = (found.await?.transpose()?, 0);
+//!                 let each = |_, account: AccountView<'_>| {
+//!                     sum += account.cents();
+//!                     ControlFlow::<()>::Continue(())
+//!                 };
+//!                 tx.scan(accounts, ..)?.visit(each).await?;
+//!                 Ok((found, sum))
+//!             })
+//!             .await?;
+//!         assert_eq!((found.as_deref(), sum), (Some("Ada"), 350));
+//!         Ok(())
 //!     })
-//!     .await?;
-//! assert_eq!((found.as_deref(), sum), (Some("Ada"), 350));
-//! # Ok::<_, Error>(()) }).unwrap();
+//! }
 //! ```

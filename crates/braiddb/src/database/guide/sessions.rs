@@ -9,17 +9,20 @@
 //! [`Options::interactive_age`](crate::Options::interactive_age).
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let carts: Table<str, u64> = db.create_table("carts").await?;
-//! let session = db.begin().await?;
-//! session.put(&carts, "ada", &1).await?;
-//! // A later request of the same session.
-//! assert_eq!(session.get(&carts, "ada").await?, Some(1));
-//! session.commit().await?;
-//! # Ok::<_, Error>(()) }).unwrap();
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let carts: Table<str, u64> = db.create_table("carts").await?;
+//!         let session = db.begin().await?;
+//!         session.put(&carts, "ada", &1).await?;
+//!         // A later request of the same session.
+//!         assert_eq!(session.get(&carts, "ada").await?, Some(1));
+//!         session.commit().await?;
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! The engine does not retry an interactive transaction. On

@@ -5,23 +5,26 @@
 //! is held, the engine keeps one older version of each record that changes.
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let orders: Table<u64, u64> = db.create_table("orders").await?;
-//! db.put(&orders, &1, &250).await?;
-//! let snapshot = db.snapshot().await?;
-//! db.delete(&orders, &1).await?;
-//! let total = snapshot
-//!     .run(async move |tx| {
-//!         let (mut scan, mut total) = (tx.scan(&orders, ..)?, 0);
-//!         while let Some((_, cents)) = scan.next().await? {
-//!             total += cents;
-//!         }
-//!         Ok(total)
+//! fn main() -> Result<(), Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let orders: Table<u64, u64> = db.create_table("orders").await?;
+//!         db.put(&orders, &1, &250).await?;
+//!         let snapshot = db.snapshot().await?;
+//!         db.delete(&orders, &1).await?;
+//!         let total = snapshot
+//!             .run(async move |tx| {
+//!                 let (mut scan, mut total) = (tx.scan(&orders, ..)?, 0);
+//!                 while let Some((_, cents)) = scan.next().await? {
+//!                     total += cents;
+//!                 }
+//!                 Ok(total)
+//!             })
+//!             .await?;
+//!         assert_eq!(total, 250);
+//!         Ok(())
 //!     })
-//!     .await?;
-//! assert_eq!(total, 250);
-//! # Ok::<_, Error>(()) }).unwrap();
+//! }
 //! ```

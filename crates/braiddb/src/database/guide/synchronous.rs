@@ -73,12 +73,14 @@
 //!     }))
 //! }
 //!
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let accounts: Table<str, u64> = block_on(db.create_table("accounts"))?;
-//! block_on(db.put(&accounts, "ada", &100))?;
-//! assert!(matches!(spend(&db, &accounts, 130), Err(Refused::Poor { missing: 30 })));
-//! # spend(&db, &accounts, 100).unwrap();
-//! # Ok::<_, Error>(())
+//! fn main() -> Result<(), Error> {
+//!     let db = Database::in_memory(Options::default().workers(1))?;
+//!     let accounts: Table<str, u64> = block_on(db.create_table("accounts"))?;
+//!     block_on(db.put(&accounts, "ada", &100))?;
+//!     assert!(matches!(spend(&db, &accounts, 130), Err(Refused::Poor { missing: 30 })));
+//!     spend(&db, &accounts, 100).unwrap();
+//!     Ok(())
+//! }
 //! ```
 //!
 //! | the compiler reports | remedy |

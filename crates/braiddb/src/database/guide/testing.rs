@@ -5,9 +5,8 @@
 //! databases share nothing, so tests run in parallel.
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Options, Table, block_on};
 //!
-//! # #[derive(Clone)]
 //! struct Counters {
 //!     db: Database,
 //!     table: Table<str, u64>,
@@ -31,37 +30,43 @@
 //!     }
 //! }
 //!
-//! // The body of a test of a program:
-//! pollster::block_on(async {
-//!     let counters = Counters::open(Database::in_memory(Options::default().workers(1))?).await?;
-//!     counters.increment("visits").await?;
-//!     assert_eq!(counters.increment("visits").await?, 2);
-//!     Ok::<_, Error>(())
-//! })?;
-//! # Ok::<_, Error>(())
+//! fn main() -> Result<(), Error> {
+//!     // The body of a test of a program:
+//!     block_on(async {
+//!         let counters =
+//!             Counters::open(Database::in_memory(Options::default().workers(1))?).await?;
+//!         counters.increment("visits").await?;
+//!         assert_eq!(counters.increment("visits").await?, 2);
+//!         Ok(())
+//!     })
+//! }
 //! ```
 //!
 //! A test of a restart opens a temporary directory, closes the database, and opens it again.
 //! [`Durability::Relaxed`](crate::Durability) does not wait for the disk at each commit; closing the
-//! database writes everything:
+//! database writes everything.
+//!
+//! This program needs `cargo add tempfile`:
 //!
 //! ```
-//! use braiddb::{Database, Durability, Error, Options, Table};
+//! use braiddb::{Database, Durability, Error, Options, Table, block_on};
 //!
-//! let directory = tempfile::tempdir().unwrap();
-//! let open = || {
-//!     let options = Options::default().workers(1).durability(Durability::Relaxed);
-//!     Database::open(directory.path().join("data"), options)
-//! };
-//! let db = open()?;
-//! let names: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
-//! pollster::block_on(db.put(&names, &1, "ada"))?;
-//! db.close()?;
+//! fn main() -> Result<(), Error> {
+//!     let directory = tempfile::tempdir().unwrap();
+//!     let open = || {
+//!         let options = Options::default().workers(1).durability(Durability::Relaxed);
+//!         Database::open(directory.path().join("data"), options)
+//!     };
+//!     let db = open()?;
+//!     let names: Table<u64, str> = block_on(db.create_table("names"))?;
+//!     block_on(db.put(&names, &1, "ada"))?;
+//!     db.close()?;
 //!
-//! let db = open()?;
-//! let names: Table<u64, str> = pollster::block_on(db.open_table("names"))?;
-//! assert_eq!(pollster::block_on(db.get(&names, &1))?.as_deref(), Some("ada"));
-//! # Ok::<_, Error>(())
+//!     let db = open()?;
+//!     let names: Table<u64, str> = block_on(db.open_table("names"))?;
+//!     assert_eq!(block_on(db.get(&names, &1))?.as_deref(), Some("ada"));
+//!     Ok(())
+//! }
 //! ```
 //!
 //! Records that expire follow the clock of

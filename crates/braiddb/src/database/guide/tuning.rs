@@ -58,7 +58,7 @@
 //! # Comparing two moments
 //!
 //! ```
-//! use braiddb::{Database, Options, Stats};
+//! use braiddb::{Database, Options, Stats, block_on};
 //!
 //! /// Describes what transactions waited for between two moments.
 //! fn waits(before: &Stats, after: &Stats) -> String {
@@ -72,14 +72,20 @@
 //!     )
 //! }
 //!
-//! # pollster::block_on(async {
-//! let db = Database::in_memory(Options::default().workers(1))?;
-//! let table = db.create_table::<u64, u64>("numbers").await?;
-//! let before = db.stats();
-//! for number in 0..100 {
-//!     db.put(&table, &number, &number).await?;
+//! fn main() -> Result<(), braiddb::Error> {
+//!     block_on(async {
+//!         let db = Database::in_memory(Options::default().workers(1))?;
+//!         let table = db.create_table::<u64, u64>("numbers").await?;
+//!         let before = db.stats();
+//!         for number in 0..100 {
+//!             db.put(&table, &number, &number).await?;
+//!         }
+//!         let text = waits(&before, &db.stats());
+//!         assert_eq!(
+//!             text,
+//!             "per commit: 0.00 waits for the flush, 0.00 for storage, 0.00 retries"
+//!         );
+//!         Ok(())
+//!     })
 //! }
-//! let text = waits(&before, &db.stats());
-//! assert_eq!(text, "per commit: 0.00 waits for the flush, 0.00 for storage, 0.00 retries");
-//! # Ok::<_, braiddb::Error>(()) }).unwrap();
 //! ```

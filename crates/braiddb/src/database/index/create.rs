@@ -48,23 +48,26 @@ impl Database {
     /// passed stays in use until the database is closed or the index is dropped.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let persons: Table<u64, str> = db.create_table("persons").await?;
-    /// let by_name = db
-    ///     .index(&persons, "by_name", IndexOptions::default(), |name, keys| keys.push(name))
-    ///     .await?;
-    /// let found = db
-    ///     .run(async move |tx| {
-    ///         tx.insert(&persons, &7, "Ada").await?;
-    ///         let mut scan = tx.scan_by(&by_name, "A".to_owned().."B".to_owned())?;
-    ///         Ok(scan.next().await?.map(|(_, key, _)| key))
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let persons: Table<u64, str> = db.create_table("persons").await?;
+    ///         let by_name = db
+    ///             .index(&persons, "by_name", IndexOptions::default(), |name, keys| keys.push(name))
+    ///             .await?;
+    ///         let found = db
+    ///             .run(async move |tx| {
+    ///                 tx.insert(&persons, &7, "Ada").await?;
+    ///                 let mut scan = tx.scan_by(&by_name, "A".to_owned().."B".to_owned())?;
+    ///                 Ok(scan.next().await?.map(|(_, key, _)| key))
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(found, Some(7));
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(found, Some(7));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -93,24 +96,29 @@ impl Database {
     /// Works like [`Database::index`], and reports progress while the index is built.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index_watched(
-    ///         &names,
-    ///         "by_name",
-    ///         IndexOptions::default(),
-    ///         |name, keys| keys.push(name),
-    ///         |progress| println!("{} of {} records", progress.records, progress.total),
-    ///     )
-    ///     .await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let found = db.run(async move |tx| tx.scan_by(&by_name, "ada".to_owned()..)?.next().await.map(|one| one.is_some()));
-    /// assert!(found.await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index_watched(
+    ///                 &names,
+    ///                 "by_name",
+    ///                 IndexOptions::default(),
+    ///                 |name, keys| keys.push(name),
+    ///                 |progress| println!("{} of {} records", progress.records, progress.total),
+    ///             )
+    ///             .await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let found = db.run(async move |tx| {
+    ///             tx.scan_by(&by_name, "ada".to_owned()..)?.next().await.map(|one| one.is_some())
+    ///         });
+    ///         assert!(found.await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -282,16 +290,22 @@ impl Database {
     /// Returns all indexes, sorted by table number and name.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name)).await?;
-    /// for index in db.indexes().await? {
-    ///     println!("{} of {}, keys of type {}", index.name, index.table, index.key_type);
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///             keys.push(name)
+    ///         })
+    ///         .await?;
+    ///         for index in db.indexes().await? {
+    ///             println!("{} of {}, keys of type {}", index.name, index.table, index.key_type);
+    ///         }
+    ///         Ok(())
+    ///     })
     /// }
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

@@ -29,15 +29,21 @@ impl Database {
     /// ends first, the next opening deletes the remaining entries.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// db.index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name)).await?;
-    /// db.drop_index(&names, "by_name").await?;
-    /// assert!(db.indexes().await?.is_empty());
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         db.index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///             keys.push(name)
+    ///         })
+    ///         .await?;
+    ///         db.drop_index(&names, "by_name").await?;
+    ///         assert!(db.indexes().await?.is_empty());
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

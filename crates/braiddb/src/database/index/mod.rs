@@ -23,16 +23,21 @@ use crate::types::{DecodeError, Key, KeyBuffer, TableKey, Value};
 /// Cloning is cheap. It is valid until its database is closed or the index is dropped.
 ///
 /// ```
-/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+/// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// let by_name = db
-///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-///     .await?;
-/// assert_eq!((by_name.name(), by_name.table().name()), ("by_name", "names"));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         let by_name = db
+///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+///                 keys.push(name)
+///             })
+///             .await?;
+///         assert_eq!((by_name.name(), by_name.table().name()), ("by_name", "names"));
+///         Ok(())
+///     })
+/// }
 /// ```
 pub struct Index<S: ?Sized, K: ?Sized, V: ?Sized> {
     pub(super) table: Table<K, V>,
@@ -59,16 +64,21 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
     /// Returns the index's name.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// assert_eq!(by_name.name(), "by_name");
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(by_name.name(), "by_name");
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn name(&self) -> &str {
         self.core.name()
@@ -77,17 +87,22 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
     /// Returns the table of the index.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// db.put(by_name.table(), &1, "ada").await?;
-    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         db.put(by_name.table(), &1, "ada").await?;
+    ///         assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn table(&self) -> &Table<K, V> {
         &self.table
@@ -129,17 +144,20 @@ impl IndexOptions {
     /// Sets [`IndexOptions::unique`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let unique = IndexOptions::default().unique(true);
-    /// db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let again = db.put(&names, &2, "ada").await;
-    /// assert!(matches!(again, Err(Error::UniqueViolation(_))));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let unique = IndexOptions::default().unique(true);
+    ///         db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let again = db.put(&names, &2, "ada").await;
+    ///         assert!(matches!(again, Err(Error::UniqueViolation(_))));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn unique(mut self, unique: bool) -> Self {
@@ -150,18 +168,19 @@ impl IndexOptions {
     /// Sets [`IndexOptions::version`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// // Version 0 of the function did not convert names to lower case.
-    /// let lower = IndexOptions::default().version(1);
-    /// let by_name = db
-    ///     .index(&names, "by_name", lower, |name: &str, keys| keys.push(&name.to_lowercase()))
-    ///     .await?;
-    /// # drop(by_name);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         // Version 0 of the function did not convert names to lower case.
+    ///         let lower = IndexOptions::default().version(1);
+    ///         db.index(&names, "by_name", lower, |name: &str, keys| keys.push(&name.to_lowercase()))
+    ///             .await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     #[must_use]
     pub fn version(mut self, version: u32) -> Self {
@@ -173,21 +192,25 @@ impl IndexOptions {
 /// Collects the index keys of one record.
 ///
 /// ```
-/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+/// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// // One key for each word of a name.
-/// let by_word = db
-///     .index(&names, "by_word", IndexOptions::default(), |name: &str, keys| {
-///         name.split(' ').for_each(|word| keys.push(word));
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         // One key for each word of a name.
+///         let by_word = db
+///             .index(&names, "by_word", IndexOptions::default(), |name: &str, keys| {
+///                 name.split(' ').for_each(|word| keys.push(word));
+///             })
+///             .await?;
+///         db.put(&names, &1, "ada lovelace").await?;
+///         let found =
+///             db.run(async move |tx| tx.entries_by(&by_word, ..)?.rev().next().await).await?;
+///         assert_eq!(found, Some(("lovelace".to_owned(), 1)));
+///         Ok(())
 ///     })
-///     .await?;
-/// db.put(&names, &1, "ada lovelace").await?;
-/// let found = db.run(async move |tx| tx.entries_by(&by_word, ..)?.rev().next().await).await?;
-/// assert_eq!(found, Some(("lovelace".to_owned(), 1)));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// }
 /// ```
 pub struct IndexKeys<'k, S: ?Sized> {
     keys: &'k mut Vec<KeyBuffer>,
@@ -201,23 +224,27 @@ impl<S: Key + ?Sized> IndexKeys<'_, S> {
     /// `&*value.field`: then the keys are `str`, and lookups take `&str`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// // Names without letters are not in the index.
-    /// let first_letter = |name: &str, keys: &mut IndexKeys<'_, str>| {
-    ///     if let Some(letter) = name.chars().find(|c| c.is_alphabetic()) {
-    ///         keys.push(&letter.to_string());
-    ///     }
-    /// };
-    /// let by_letter = db.index(&names, "by_letter", IndexOptions::default(), first_letter).await?;
-    /// db.put(&names, &1, "(ada)").await?;
-    /// db.put(&names, &2, "?").await?;
-    /// let found = db.run(async move |tx| tx.entries_by(&by_letter, ..)?.next().await).await?;
-    /// assert_eq!(found, Some(("a".to_owned(), 1)));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         // Names without letters are not in the index.
+    ///         let first_letter = |name: &str, keys: &mut IndexKeys<'_, str>| {
+    ///             if let Some(letter) = name.chars().find(|c| c.is_alphabetic()) {
+    ///                 keys.push(&letter.to_string());
+    ///             }
+    ///         };
+    ///         let by_letter =
+    ///             db.index(&names, "by_letter", IndexOptions::default(), first_letter).await?;
+    ///         db.put(&names, &1, "(ada)").await?;
+    ///         db.put(&names, &2, "?").await?;
+    ///         let found = db.run(async move |tx| tx.entries_by(&by_letter, ..)?.next().await).await?;
+    ///         assert_eq!(found, Some(("a".to_owned(), 1)));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn push(&mut self, key: &S) {
         self.push_borrowed(key);
@@ -227,20 +254,26 @@ impl<S: Key + ?Sized> IndexKeys<'_, S> {
     /// ([`TableKey`]).
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let extract = |name: &str, keys: &mut IndexKeys<'_, (String, u64)>| {
-    ///     keys.push_borrowed(&(name, name.len() as u64));
-    /// };
-    /// let index = db.index(&names, "by name and length", IndexOptions::default(), extract).await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let index = index.borrowed();
-    /// let found = db.run(async move |tx| tx.scan_by(&index, ("ada", 3)..)?.next().await.map(|found| found.is_some()));
-    /// assert!(found.await?);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let extract = |name: &str, keys: &mut IndexKeys<'_, (String, u64)>| {
+    ///             keys.push_borrowed(&(name, name.len() as u64));
+    ///         };
+    ///         let index =
+    ///             db.index(&names, "by name and length", IndexOptions::default(), extract).await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let index = index.borrowed();
+    ///         let found = db.run(async move |tx| {
+    ///             tx.scan_by(&index, ("ada", 3)..)?.next().await.map(|found| found.is_some())
+    ///         });
+    ///         assert!(found.await?);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     pub fn push_borrowed<B>(&mut self, key: &B)
     where

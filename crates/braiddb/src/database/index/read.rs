@@ -17,28 +17,34 @@ use crate::types::{Key, KeyBuffer, KeyPrefix, TableKey, Value};
 /// each.
 ///
 /// ```
-/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+/// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// let by_name = db
-///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-///     .await?;
-/// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-///     db.put(&names, &number, name).await?;
-/// }
-/// let found = db
-///     .run(async move |tx| {
-///         let (mut scan, mut found) = (tx.scan_by(&by_name, ..)?.rev().limit(2), Vec::new());
-///         while let Some((name, _number, _value)) = scan.next().await? {
-///             found.push(name);
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         let by_name = db
+///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+///                 keys.push(name)
+///             })
+///             .await?;
+///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+///             db.put(&names, &number, name).await?;
 ///         }
-///         Ok(found)
+///         let found = db
+///             .run(async move |tx| {
+///                 let (mut scan, mut found) =
+///                     (tx.scan_by(&by_name, ..)?.rev().limit(2), Vec::new());
+///                 while let Some((name, _number, _value)) = scan.next().await? {
+///                     found.push(name);
+///                 }
+///                 Ok(found)
+///             })
+///             .await?;
+///         assert_eq!(found, ["eve", "bob"]);
+///         Ok(())
 ///     })
-///     .await?;
-/// assert_eq!(found, ["eve", "bob"]);
-/// # Ok::<_, Error>(()) }).unwrap();
+/// }
 /// ```
 pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
     core: transaction::IndexRecordScan<'tx>,
@@ -49,28 +55,34 @@ pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
 /// read the records.
 ///
 /// ```
-/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+/// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// let by_name = db
-///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-///     .await?;
-/// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-///     db.put(&names, &number, name).await?;
-/// }
-/// let found = db
-///     .run(async move |tx| {
-///         let (mut entries, mut found) = (tx.entries_by(&by_name, ..)?.rev().limit(2), Vec::new());
-///         while let Some((_name, number)) = entries.next().await? {
-///             found.push(number);
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         let by_name = db
+///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+///                 keys.push(name)
+///             })
+///             .await?;
+///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+///             db.put(&names, &number, name).await?;
 ///         }
-///         Ok(found)
+///         let found = db
+///             .run(async move |tx| {
+///                 let (mut entries, mut found) =
+///                     (tx.entries_by(&by_name, ..)?.rev().limit(2), Vec::new());
+///                 while let Some((_name, number)) = entries.next().await? {
+///                     found.push(number);
+///                 }
+///                 Ok(found)
+///             })
+///             .await?;
+///         assert_eq!(found, [3, 2]);
+///         Ok(())
 ///     })
-///     .await?;
-/// assert_eq!(found, [3, 2]);
-/// # Ok::<_, Error>(()) }).unwrap();
+/// }
 /// ```
 pub struct IndexEntries<'tx, S: ?Sized, K: ?Sized>(IndexScan<'tx, S, K, ()>);
 
@@ -78,29 +90,34 @@ impl Transaction {
     /// Scans the records with an index key in a range.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "ada")] {
-    ///     db.put(&names, &number, name).await?;
-    /// }
-    /// let found = db
-    ///     .run(async move |tx| {
-    ///         let mut scan = tx.scan_by(&by_name, "ada".to_owned()..="ada".to_owned())?;
-    ///         let mut found = Vec::new();
-    ///         while let Some((_name, number, _value)) = scan.next().await? {
-    ///             found.push(number);
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "ada")] {
+    ///             db.put(&names, &number, name).await?;
     ///         }
-    ///         Ok(found)
+    ///         let found = db
+    ///             .run(async move |tx| {
+    ///                 let mut scan = tx.scan_by(&by_name, "ada".to_owned()..="ada".to_owned())?;
+    ///                 let mut found = Vec::new();
+    ///                 while let Some((_name, number, _value)) = scan.next().await? {
+    ///                     found.push(number);
+    ///                 }
+    ///                 Ok(found)
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(found, [1, 3]);
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(found, [1, 3]);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -124,24 +141,29 @@ impl Transaction {
     /// Scans the records with an index key that starts with `prefix`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// db.put(&names, &2, "bob").await?;
-    /// let found = db
-    ///     .run(async move |tx| {
-    ///         let mut scan = tx.scan_prefix_by(&by_name, "bo")?;
-    ///         Ok(scan.next().await?.map(|(_name, number, _value)| number))
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         db.put(&names, &2, "bob").await?;
+    ///         let found = db
+    ///             .run(async move |tx| {
+    ///                 let mut scan = tx.scan_prefix_by(&by_name, "bo")?;
+    ///                 Ok(scan.next().await?.map(|(_name, number, _value)| number))
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(found, Some(2));
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(found, Some(2));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -167,21 +189,25 @@ impl Transaction {
     /// are neither read nor validated.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// db.put(&names, &2, "bob").await?;
-    /// let last = db
-    ///     .run(async move |tx| tx.entries_by(&by_name, ..)?.rev().next().await)
-    ///     .await?;
-    /// assert_eq!(last, Some(("bob".to_owned(), 2)));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         db.put(&names, &2, "bob").await?;
+    ///         let last =
+    ///             db.run(async move |tx| tx.entries_by(&by_name, ..)?.rev().next().await).await?;
+    ///         assert_eq!(last, Some(("bob".to_owned(), 2)));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -204,22 +230,26 @@ impl Transaction {
     /// Returns the key and the value of the record with this key in a unique index.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let unique = IndexOptions::default().unique(true);
-    /// let by_name = db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
-    /// db.put(&names, &1, "ada").await?;
-    /// let number = db
-    ///     .run(async move |tx| {
-    ///         let found = tx.get_by(&by_name, "ada").await?;
-    ///         Ok(found.map(|(number, _name)| number))
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let unique = IndexOptions::default().unique(true);
+    ///         let by_name =
+    ///             db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
+    ///         db.put(&names, &1, "ada").await?;
+    ///         let number = db
+    ///             .run(async move |tx| {
+    ///                 let found = tx.get_by(&by_name, "ada").await?;
+    ///                 Ok(found.map(|(number, _name)| number))
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(number, Some(1));
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!(number, Some(1));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -267,23 +297,28 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         let last = db.run(async move |tx| {
+    ///             let mut scan = tx.scan_by(&by_name, ..)?.rev();
+    ///             Ok(scan.next().await?.map(|(name, ..)| name))
+    ///         });
+    ///         assert_eq!(last.await?.as_deref(), Some("eve"));
+    ///         Ok(())
+    ///     })
     /// }
-    /// let last = db.run(async move |tx| {
-    ///     let mut scan = tx.scan_by(&by_name, ..)?.rev();
-    ///     Ok(scan.next().await?.map(|(name, ..)| name))
-    /// });
-    /// assert_eq!(last.await?.as_deref(), Some("eve"));
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     #[must_use]
     pub fn rev(mut self) -> Self {
@@ -294,26 +329,31 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     /// Limits the scan to `count` records.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         let some = db.run(async move |tx| {
+    ///             let (mut scan, mut some) = (tx.scan_by(&by_name, ..)?.limit(2), Vec::new());
+    ///             while let Some((name, ..)) = scan.next().await? {
+    ///                 some.push(name);
+    ///             }
+    ///             Ok(some)
+    ///         });
+    ///         assert_eq!(some.await?, ["ada", "bob"]);
+    ///         Ok(())
+    ///     })
     /// }
-    /// let some = db.run(async move |tx| {
-    ///     let (mut scan, mut some) = (tx.scan_by(&by_name, ..)?.limit(2), Vec::new());
-    ///     while let Some((name, ..)) = scan.next().await? {
-    ///         some.push(name);
-    ///     }
-    ///     Ok(some)
-    /// });
-    /// assert_eq!(some.await?, ["ada", "bob"]);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
@@ -328,23 +368,28 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     /// record or tries it again.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         let first = db.run(async move |tx| {
+    ///             let mut scan = tx.scan_by(&by_name, ..)?;
+    ///             Ok(scan.next().await?.map(|(name, number, value)| (name, number, value.to_owned())))
+    ///         });
+    ///         assert_eq!(first.await?, Some(("ada".to_owned(), 1, "ada".to_owned())));
+    ///         Ok(())
+    ///     })
     /// }
-    /// let first = db.run(async move |tx| {
-    ///     let mut scan = tx.scan_by(&by_name, ..)?;
-    ///     Ok(scan.next().await?.map(|(name, number, value)| (name, number, value.to_owned())))
-    /// });
-    /// assert_eq!(first.await?, Some(("ada".to_owned(), 1, "ada".to_owned())));
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -365,20 +410,25 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         let last = db.run(async move |tx| tx.entries_by(&by_name, ..)?.rev().next().await);
+    ///         assert_eq!(last.await?, Some(("eve".to_owned(), 3)));
+    ///         Ok(())
+    ///     })
     /// }
-    /// let last = db.run(async move |tx| tx.entries_by(&by_name, ..)?.rev().next().await);
-    /// assert_eq!(last.await?, Some(("eve".to_owned(), 3)));
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     #[must_use]
     pub fn rev(self) -> Self {
@@ -388,26 +438,31 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// Limits the scan to `count` entries.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         let some = db.run(async move |tx| {
+    ///             let (mut entries, mut some) = (tx.entries_by(&by_name, ..)?.limit(2), Vec::new());
+    ///             while let Some((_name, number)) = entries.next().await? {
+    ///                 some.push(number);
+    ///             }
+    ///             Ok(some)
+    ///         });
+    ///         assert_eq!(some.await?, [1, 2]);
+    ///         Ok(())
+    ///     })
     /// }
-    /// let some = db.run(async move |tx| {
-    ///     let (mut entries, mut some) = (tx.entries_by(&by_name, ..)?.limit(2), Vec::new());
-    ///     while let Some((_name, number)) = entries.next().await? {
-    ///         some.push(number);
-    ///     }
-    ///     Ok(some)
-    /// });
-    /// assert_eq!(some.await?, [1, 2]);
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     #[must_use]
     pub fn limit(self, count: u64) -> Self {
@@ -418,20 +473,25 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// future or receiving an error loses no entry.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let by_name = db
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
-    ///     db.put(&names, &number, name).await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let by_name = db
+    ///             .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| {
+    ///                 keys.push(name)
+    ///             })
+    ///             .await?;
+    ///         for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    ///             db.put(&names, &number, name).await?;
+    ///         }
+    ///         let first = db.run(async move |tx| tx.entries_by(&by_name, ..)?.next().await);
+    ///         assert_eq!(first.await?, Some(("ada".to_owned(), 1)));
+    ///         Ok(())
+    ///     })
     /// }
-    /// let first = db.run(async move |tx| tx.entries_by(&by_name, ..)?.next().await);
-    /// assert_eq!(first.await?, Some(("ada".to_owned(), 1)));
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

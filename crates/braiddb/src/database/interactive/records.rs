@@ -12,17 +12,20 @@ impl InteractiveTransaction {
     /// The value of `key`.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// assert_eq!(transaction.get(&names, &1).await?, None);
-    /// transaction.put(&names, &1, "ada").await?;
-    /// assert_eq!(transaction.get(&names, &1).await?.as_deref(), Some("ada"));
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         assert_eq!(transaction.get(&names, &1).await?, None);
+    ///         transaction.put(&names, &1, "ada").await?;
+    ///         assert_eq!(transaction.get(&names, &1).await?.as_deref(), Some("ada"));
+    ///         transaction.commit().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -40,17 +43,20 @@ impl InteractiveTransaction {
     /// Makes a record. See [`Transaction::insert`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// transaction.insert(&names, &1, "ada").await?;
-    /// let again = transaction.insert(&names, &1, "bob").await;
-    /// assert!(matches!(again, Err(Error::KeyExists(_))));
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         transaction.insert(&names, &1, "ada").await?;
+    ///         let again = transaction.insert(&names, &1, "bob").await;
+    ///         assert!(matches!(again, Err(Error::KeyExists(_))));
+    ///         transaction.commit().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -66,17 +72,20 @@ impl InteractiveTransaction {
     /// Makes a record, or gives the one there is a new value. See [`Transaction::put`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// transaction.put(&names, &1, "grace").await?;
-    /// assert_eq!(transaction.get(&names, &1).await?.as_deref(), Some("grace"));
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         transaction.put(&names, &1, "ada").await?;
+    ///         transaction.put(&names, &1, "grace").await?;
+    ///         assert_eq!(transaction.get(&names, &1).await?.as_deref(), Some("grace"));
+    ///         transaction.commit().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -92,18 +101,21 @@ impl InteractiveTransaction {
     /// Gives a record a new value. See [`Transaction::update`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// let missing = transaction.update(&names, &1, "ada").await;
-    /// assert!(matches!(missing, Err(Error::KeyNotFound(_))));
-    /// transaction.insert(&names, &1, "ada").await?;
-    /// transaction.update(&names, &1, "grace").await?;
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         let missing = transaction.update(&names, &1, "ada").await;
+    ///         assert!(matches!(missing, Err(Error::KeyNotFound(_))));
+    ///         transaction.insert(&names, &1, "ada").await?;
+    ///         transaction.update(&names, &1, "grace").await?;
+    ///         transaction.commit().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -119,17 +131,20 @@ impl InteractiveTransaction {
     /// Deletes a record; `false` if it did not exist. See [`Transaction::delete`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// assert!(transaction.delete(&names, &1).await?);
-    /// assert!(!transaction.delete(&names, &1).await?);
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         transaction.put(&names, &1, "ada").await?;
+    ///         assert!(transaction.delete(&names, &1).await?);
+    ///         assert!(!transaction.delete(&names, &1).await?);
+    ///         transaction.commit().await?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -150,19 +165,22 @@ impl InteractiveTransaction {
     /// The records of a range, at most `limit`, in key order or in reverse.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// for key in 0..10 {
-    ///     transaction.put(&names, &key, "ada").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let transaction = db.begin().await?;
+    ///         for key in 0..10 {
+    ///             transaction.put(&names, &key, "ada").await?;
+    ///         }
+    ///         let last = transaction.scan(&names, ..8, true, 2).await?;
+    ///         assert_eq!(last, [(7, "ada".to_owned()), (6, "ada".to_owned())]);
+    ///         transaction.commit().await?;
+    ///         Ok(())
+    ///     })
     /// }
-    /// let last = transaction.scan(&names, ..8, true, 2).await?;
-    /// assert_eq!(last, [(7, "ada".to_owned()), (6, "ada".to_owned())]);
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

@@ -24,31 +24,36 @@ use super::key_set::KeySet;
 ///
 /// ```
 /// use braiddb::proposals::{CertificationConflict, OrderedCertifier};
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let stock: Table<str, u64> = db.create_table("stock").await?;
-/// let buy = async move |tx: &braiddb::Transaction| {
-///     let left = tx.get(&stock, "apples").await?.unwrap_or(10);
-///     tx.put(&stock, "apples", &(left - 1)).await
-/// };
-/// // Two clients execute at the state of entry 0.
-/// let (first, second) = (db.execute(buy.clone()).await?, db.execute(buy).await?);
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let stock: Table<str, u64> = db.create_table("stock").await?;
+///         let buy = async move |tx: &braiddb::Transaction| {
+///             let left = tx.get(&stock, "apples").await?.unwrap_or(10);
+///             tx.put(&stock, "apples", &(left - 1)).await
+///         };
+///         // Two clients execute at the state of entry 0.
+///         let (first, second) = (db.execute(buy.clone()).await?, db.execute(buy).await?);
 ///
-/// let mut certifier = OrderedCertifier::new(1000);
-/// certifier.certify(&first.reads, &first.writes.keys(), 0).expect("nothing was written since");
-/// certifier.record(1, first.writes.keys());
-/// let refused = certifier.certify(&second.reads, &second.writes.keys(), 0);
-/// assert!(matches!(refused, Err(CertificationConflict::Changed { written_at: 1, .. })));
+///         let mut certifier = OrderedCertifier::new(1000);
+///         certifier
+///             .certify(&first.reads, &first.writes.keys(), 0)
+///             .expect("nothing was written since");
+///         certifier.record(1, first.writes.keys());
+///         let refused = certifier.certify(&second.reads, &second.writes.keys(), 0);
+///         assert!(matches!(refused, Err(CertificationConflict::Changed { written_at: 1, .. })));
 ///
-/// // Entries without writes count too. What is kept suffices to build an equal certifier.
-/// certifier.advance(2);
-/// let mut copy = OrderedCertifier::starting_at(1000, certifier.oldest_snapshot());
-/// certifier.recorded().for_each(|(entry, keys)| copy.record(entry, keys.clone()));
-/// copy.advance(certifier.newest());
-/// assert_eq!(copy, certifier);
-/// # Ok::<_, Error>(()) }).unwrap();
+///         // Entries without writes count too. What is kept suffices to build an equal certifier.
+///         certifier.advance(2);
+///         let mut copy = OrderedCertifier::starting_at(1000, certifier.oldest_snapshot());
+///         certifier.recorded().for_each(|(entry, keys)| copy.record(entry, keys.clone()));
+///         copy.advance(certifier.newest());
+///         assert_eq!(copy, certifier);
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedCertifier {

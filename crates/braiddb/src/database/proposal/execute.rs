@@ -77,29 +77,32 @@ impl Database {
     /// Cancellation, panics and retries after conflicts are as for [`Database::run`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let here = Database::in_memory(Options::default().workers(1))?;
-    /// let there = Database::in_memory(Options::default().workers(1))?;
-    /// let cents: Table<str, u64> = here.create_table("cents").await?;
-    /// let copy: Table<str, u64> = there.create_table("cents").await?;
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let here = Database::in_memory(Options::default().workers(1))?;
+    ///         let there = Database::in_memory(Options::default().workers(1))?;
+    ///         let cents: Table<str, u64> = here.create_table("cents").await?;
+    ///         let copy: Table<str, u64> = there.create_table("cents").await?;
     ///
-    /// let table = cents.clone();
-    /// let proposal = here
-    ///     .execute(async move |tx| {
-    ///         let cents = tx.get(&table, "ada").await?.unwrap_or(0) + 100;
-    ///         tx.put(&table, "ada", &cents).await?;
-    ///         Ok(cents)
+    ///         let table = cents.clone();
+    ///         let proposal = here
+    ///             .execute(async move |tx| {
+    ///                 let cents = tx.get(&table, "ada").await?.unwrap_or(0) + 100;
+    ///                 tx.put(&table, "ada", &cents).await?;
+    ///                 Ok(cents)
+    ///             })
+    ///             .await?;
+    ///         assert_eq!((proposal.value, proposal.attempts), (100, 1));
+    ///         assert_eq!(here.get(&cents, "ada").await?, None);
+    ///
+    ///         let writes = proposal.writes;
+    ///         there.run(async move |tx| tx.apply(&writes).await).await?;
+    ///         assert_eq!(there.get(&copy, "ada").await?, Some(100));
+    ///         Ok(())
     ///     })
-    ///     .await?;
-    /// assert_eq!((proposal.value, proposal.attempts), (100, 1));
-    /// assert_eq!(here.get(&cents, "ada").await?, None);
-    ///
-    /// let writes = proposal.writes;
-    /// there.run(async move |tx| tx.apply(&writes).await).await?;
-    /// assert_eq!(there.get(&copy, "ada").await?, Some(100));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// }
     /// ```
     ///
     /// # Errors
@@ -122,18 +125,21 @@ impl Database {
     /// [`Database::try_run`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let renamed = db.try_execute(async move |tx| {
-    ///     let name = tx.get(&names, &1).await?;
-    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
-    ///     Ok::<_, anyhow::Error>(name.len())
-    /// });
-    /// assert_eq!(renamed.await.unwrap_err().to_string(), "no person has this number");
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let renamed = db.try_execute(async move |tx| {
+    ///             let name = tx.get(&names, &1).await?;
+    ///             let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///             Ok::<_, anyhow::Error>(name.len())
+    ///         });
+    ///         assert_eq!(renamed.await.unwrap_err().to_string(), "no person has this number");
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -157,15 +163,18 @@ impl TransactionBuilder {
     /// empty.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let once = db.transaction().max_attempts(1);
-    /// let proposal = once.execute(async move |tx| tx.put(&names, &1, "ada").await).await?;
-    /// assert_eq!(proposal.writes.rows().count(), 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let once = db.transaction().max_attempts(1);
+    ///         let proposal = once.execute(async move |tx| tx.put(&names, &1, "ada").await).await?;
+    ///         assert_eq!(proposal.writes.rows().count(), 1);
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
@@ -185,18 +194,21 @@ impl TransactionBuilder {
     /// [`Database::try_run`].
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let once = db.transaction().max_attempts(1);
-    /// let refused = once.try_execute(async move |tx| {
-    ///     anyhow::ensure!(tx.contains(&names, &1).await?, "no person has this number");
-    ///     anyhow::Ok(())
-    /// });
-    /// assert!(refused.await.is_err());
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let names: Table<u64, str> = db.create_table("names").await?;
+    ///         let once = db.transaction().max_attempts(1);
+    ///         let refused = once.try_execute(async move |tx| {
+    ///             anyhow::ensure!(tx.contains(&names, &1).await?, "no person has this number");
+    ///             anyhow::Ok(())
+    ///         });
+    ///         assert!(refused.await.is_err());
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors

@@ -62,20 +62,23 @@ pub struct RowWrite<'w> {
 ///
 /// ```
 /// use braiddb::proposals::{RowWriteKind, RowWrites};
-/// use braiddb::{Database, Error, Options, Table};
+/// use braiddb::{Database, Error, Options, Table, block_on};
 ///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let names: Table<u64, str> = db.create_table("names").await?;
-/// let proposal = db.execute(async move |tx| tx.put(&names, &1, "ada").await).await?;
-/// let writes = RowWrites::decode(proposal.writes.as_bytes()).expect("not damaged");
-/// assert!(!writes.is_empty());
-/// let row = writes.rows().next().expect("one row");
-/// assert_eq!((row.table, row.kind), ("names", RowWriteKind::Insert));
-/// assert_eq!((row.value, row.expires_at_ms), (Some(&b"ada"[..]), None));
-/// assert_eq!(writes.time_ms(), 0);
-/// assert_eq!(writes.keys().points().count(), 1);
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Error> {
+///     block_on(async {
+///         let db = Database::in_memory(Options::default().workers(1))?;
+///         let names: Table<u64, str> = db.create_table("names").await?;
+///         let proposal = db.execute(async move |tx| tx.put(&names, &1, "ada").await).await?;
+///         let writes = RowWrites::decode(proposal.writes.as_bytes()).expect("not damaged");
+///         assert!(!writes.is_empty());
+///         let row = writes.rows().next().expect("one row");
+///         assert_eq!((row.table, row.kind), ("names", RowWriteKind::Insert));
+///         assert_eq!((row.value, row.expires_at_ms), (Some(&b"ada"[..]), None));
+///         assert_eq!(writes.time_ms(), 0);
+///         assert_eq!(writes.keys().points().count(), 1);
+///         Ok(())
+///     })
+/// }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct RowWrites {

@@ -138,18 +138,21 @@ impl RecordKey {
     /// Decodes the key as this type.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let seats: Table<(u64, String), u64> = db.create_table("seats").await?;
-    /// let seat = (7, "B".to_owned());
-    /// db.insert(&seats, &seat, &1).await?;
-    /// match db.insert(&seats, &seat, &2).await {
-    ///     Err(Error::KeyExists(taken)) => assert_eq!(taken.key_as::<(u64, String)>()?, seat),
-    ///     other => panic!("{other:?}"),
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let seats: Table<(u64, String), u64> = db.create_table("seats").await?;
+    ///         let seat = (7, "B".to_owned());
+    ///         db.insert(&seats, &seat, &1).await?;
+    ///         match db.insert(&seats, &seat, &2).await {
+    ///             Err(Error::KeyExists(taken)) => assert_eq!(taken.key_as::<(u64, String)>()?, seat),
+    ///             other => panic!("{other:?}"),
+    ///         }
+    ///         Ok(())
+    ///     })
     /// }
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -174,19 +177,23 @@ impl UniqueViolation {
     /// Decodes the key in the index as this type.
     ///
     /// ```
-    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let users: Table<u64, str> = db.create_table("users").await?;
-    /// let unique = IndexOptions::default().unique(true);
-    /// db.index::<str, _, _, _>(&users, "by_name", unique, |name, keys| keys.push(name)).await?;
-    /// db.insert(&users, &1, "ada").await?;
-    /// match db.insert(&users, &2, "ada").await {
-    ///     Err(Error::UniqueViolation(taken)) => assert_eq!(taken.key_as::<str>()?, "ada"),
-    ///     other => panic!("{other:?}"),
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let users: Table<u64, str> = db.create_table("users").await?;
+    ///         let unique = IndexOptions::default().unique(true);
+    ///         db.index::<str, _, _, _>(&users, "by_name", unique, |name, keys| keys.push(name))
+    ///             .await?;
+    ///         db.insert(&users, &1, "ada").await?;
+    ///         match db.insert(&users, &2, "ada").await {
+    ///             Err(Error::UniqueViolation(taken)) => assert_eq!(taken.key_as::<str>()?, "ada"),
+    ///             other => panic!("{other:?}"),
+    ///         }
+    ///         Ok(())
+    ///     })
     /// }
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

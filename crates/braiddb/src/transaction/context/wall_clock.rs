@@ -22,7 +22,8 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 /// let shown = seconds.clone();
 /// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_secs(shown.load(Ordering::SeqCst)));
 /// let options = Options::default().tuning(Tuning::default().wall_clock(clock));
-/// # _ = (options, seconds);
+/// seconds.fetch_add(60, Ordering::SeqCst);
+/// println!("{options:?}");
 /// ```
 #[derive(Clone, Default)]
 pub struct WallClock(Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>);
