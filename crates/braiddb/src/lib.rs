@@ -135,10 +135,14 @@ mod version;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-// Compiles the program in the reference of change feeds.
+// Compiles the programs in references.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/changes.md")]
-struct ChangesReference;
+#[doc = include_str!("../../../docs/expiry.md")]
+#[doc = include_str!("../../../docs/indexes.md")]
+#[doc = include_str!("../../../docs/paged.md")]
+#[doc = include_str!("../../../docs/proposals.md")]
+struct References;
 
 /// Implements [`Key`](trait@Key).
 ///

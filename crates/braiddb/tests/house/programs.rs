@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{files, repository};
 
-/// Crates that examples use, besides the standard library and the engine.
+/// Other crates that examples use.
 const CRATES: [&str; 11] = [
     "anyhow",
     "fjall",
@@ -22,6 +22,15 @@ const CRATES: [&str; 11] = [
 ];
 /// Languages of fences that are no Rust code.
 const OTHER_LANGUAGES: [&str; 4] = ["console", "json", "text", "toml"];
+/// Pages whose examples the tests of documentation compile.
+const PAGES: [&str; 6] = [
+    "README.md",
+    "docs/changes.md",
+    "docs/expiry.md",
+    "docs/indexes.md",
+    "docs/paged.md",
+    "docs/proposals.md",
+];
 /// Stores from which a program of the guide moves data.
 const STORES: [&str; 4] = ["redb", "fjall", "rocksdb", "sqlite"];
 
@@ -95,8 +104,10 @@ fn examples_hide_nothing() {
 fn examples_of_the_guide_are_programs_that_name_their_crates() {
     let mut programs = examples_below("crates/braiddb/src/database/guide");
     assert!(programs.len() > 35, "only {} programs", programs.len());
-    let readme = repository().join("README.md");
-    programs.extend(examples(&readme, &fs::read_to_string(&readme).unwrap()));
+    for page in PAGES {
+        let page = repository().join(page);
+        programs.extend(examples(&page, &fs::read_to_string(&page).unwrap()));
+    }
     for Example { place, before, code } in programs {
         assert!(code.contains("fn main()"), "{place} is no program");
         for name in CRATES.iter().filter(|name| uses(&code, name)) {
