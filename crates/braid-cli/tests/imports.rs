@@ -4,7 +4,9 @@ mod common;
 
 use std::io::Write;
 
-use common::Braid;
+use braiddb::{Database, Options, TableOptions, block_on};
+use common::limit::{Watched, with_limit};
+use common::{Braid, LIMIT};
 use flate2::write::GzEncoder;
 
 fn scan(braid: &Braid, table: &str) -> String {
@@ -105,7 +107,7 @@ fn typed_csv_keeps_null_and_types() {
     let csv = std::fs::read_to_string(&out).unwrap();
     assert_eq!(
         csv,
-        "id:number,name:str,age:number,ok:bool,tags:json,zip:str\n\
+        "id:u64,name:str,age:number,ok:bool,tags:json,zip:str\n\
          1,\"\",,true,\"[1,\"\"x, y\"\"]\",007\n\
          2,,7.50,false,\"\"\"none\"\"\",8\n"
     );
@@ -117,4 +119,158 @@ fn typed_csv_keeps_null_and_types() {
     let file = braid.file("untyped.csv", "id\n1\n");
     let said = braid.run(&["import", &file, "--table", "c", "--key", "id", "--typed"], 3).1;
     assert!(said.contains("column \"id\" has no type"), "{said}");
+}
+
+/// The key types that the command can name, each with keys as words of the command line.
+const KEY_TYPES: [(&str, &[&str]); 22] = [
+    ("str", &["10", "9", "", "true", "null", "é, \"x\""]),
+    ("u8", &["7", "255"]),
+    ("u16", &["7", "65535"]),
+    ("u32", &["7", "10"]),
+    ("u64", &["7", "18446744073709551615"]),
+    ("u128", &["7", "340282366920938463463374607431768211455"]),
+    ("i8", &["-7", "10"]),
+    ("i16", &["-7", "10"]),
+    ("i32", &["5", "7", "-2147483648"]),
+    ("i64", &["5", "-9223372036854775808"]),
+    ("i128", &["5", "-170141183460469231731687303715884105728"]),
+    ("f32", &["0.1", "7", "-0.0", "NaN", "inf"]),
+    ("f64", &["5e-324", "7", "-0.0", "NaN", "1e+300"]),
+    ("bool", &["true", "false"]),
+    ("bytes", &["0x", "0x00ff", "0x07"]),
+    ("uuid", &["10111213-1415-1617-1819-1a1b1c1d1e1f"]),
+    ("time", &["2026-01-31T12:00:00.000000001Z", "1969-12-31T23:59:59Z"]),
+    ("(str, u64)", &["[\"eu\",10]", "[\"eu\",7]", "[\"\",7]"]),
+    ("(i32, bytes)", &["[-7,\"0x\"]", "[7,\"0x00\"]"]),
+    (
+        "(time, (uuid, bool), str)",
+        &["[\"2026-01-31T12:00:00Z\",[\"10111213-1415-1617-1819-1a1b1c1d1e1f\",true],\"7\"]"],
+    ),
+    ("(f64, u128)", &["[\"NaN\",\"340282366920938463463374607431768211455\"]", "[7,7]"]),
+    ("(str, str)", &["[\"7\",\"8\"]", "[\"\",\"\"]"]),
+];
+
+fn key_type(braid: &Braid, table: &str) -> String {
+    let tables = braid.run(&["tables", "--json"], 0).0;
+    let of_table = |line: &str| {
+        let table_of: serde_json::Value = serde_json::from_str(line).unwrap();
+        (table_of["name"] == table).then(|| table_of["key_type"].as_str().unwrap().to_owned())
+    };
+    tables.lines().find_map(of_table).unwrap()
+}
+
+#[test]
+fn every_type_of_keys_is_kept_in_typed_csv() {
+    let braid = Braid::new();
+    for (number, (kind, keys)) in KEY_TYPES.iter().enumerate() {
+        let (table, copy) = (format!("t{number}"), format!("c{number}"));
+        let quoted = |key: &&str| format!("\"{}\",x\n", key.replace('"', "\"\""));
+        let rows: String = keys.iter().map(quoted).collect();
+        let file = braid.file("in.csv", format!("\"key:{kind}\",value:str\n{rows}"));
+        let typed = ["--key", "key", "--value", "value", "--typed"];
+        import(&braid, &file, &table, &typed);
+        let catalog = kind.replace("time", "time stamp in UTC");
+        assert_eq!(key_type(&braid, &table), catalog);
+        let scanned = scan(&braid, &table);
+        assert_eq!(scanned.lines().count(), keys.len(), "{kind}: {scanned}");
+        let out = braid.path("out.csv");
+        braid.run(&["export", &out, "--table", &table, "--typed"], 0);
+        import(&braid, &out, &copy, &typed);
+        let written = std::fs::read_to_string(&out).unwrap();
+        assert_eq!(key_type(&braid, &copy), catalog, "{written}");
+        assert_eq!(scan(&braid, &copy), scanned, "{written}");
+        // An empty table keeps the type too.
+        let (empty, again) = (format!("e{number}"), format!("a{number}"));
+        let none = ["export", &out, "--table", &table, "--typed", "--where", "value = y"];
+        braid.run(&none, 0);
+        import(&braid, &out, &empty, &typed);
+        assert_eq!(
+            (key_type(&braid, &empty), scan(&braid, &empty)),
+            (catalog.clone(), String::new())
+        );
+        // JSON lines have no header: the user names the type.
+        if *kind != "str" {
+            let out = braid.path("out.jsonl");
+            braid.run(&["export", &out, "--table", &table], 0);
+            let named = format!("key:{}", kind.replace(' ', ""));
+            import(&braid, &out, &again, &["--key", &named, "--value", "value"]);
+            assert_eq!((key_type(&braid, &again), scan(&braid, &again)), (catalog, scanned));
+        }
+    }
+}
+
+#[test]
+fn columns_of_keys_keep_their_types() {
+    let braid = Braid::new();
+    let file = braid.file("a.csv", "region,id,n\neu,10,a\neu,9,b\n");
+    import(&braid, &file, "a", &["--key", "region,id:i32"]);
+    let out = braid.path("out.csv");
+    // The values of these rows have text in their field id, which the copy keeps.
+    braid.run(&["export", &out, "--table", "a", "--key", "region,id", "--typed"], 0);
+    let written = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(written, "region:str,id:i32 as str,n:str\neu,9,b\neu,10,a\n");
+    import(&braid, &out, "b", &["--key", "region,id", "--typed"]);
+    assert_eq!(
+        (key_type(&braid, "b"), scan(&braid, "b")),
+        (key_type(&braid, "a"), scan(&braid, "a"))
+    );
+    // The parts of keys, and the value in a field.
+    let pair = ["--key", "region,id", "--value", "v", "--typed"];
+    braid.run(&[&["export", &out, "--table", "a"], &pair[..]].concat(), 0);
+    import(&braid, &out, "c", &pair);
+    assert_eq!(
+        (key_type(&braid, "c"), scan(&braid, "c")),
+        (key_type(&braid, "a"), scan(&braid, "a"))
+    );
+    // The user may choose another type.
+    import(&braid, &out, "d", &["--key", "region,id:str", "--value", "v", "--typed"]);
+    assert_eq!(key_type(&braid, "d"), "(str, str)");
+    let said = braid.run(&["import", &file, "--table", "e", "--key", "id:(str,x)"], 2).1;
+    assert!(said.contains("is not a tuple of known types; they are str, u8"), "{said}");
+    let said = braid.run(&["import", &out, "--table", "a", "--key", "k:(str,u64)", "--typed"], 3).1;
+    assert!(said.contains("has no column \"k\""), "{said}");
+    let lines = braid.file("k.jsonl", "{\"k\":[\"eu\",10]}\n{\"k\":[\"eu\",7]}\n");
+    import(&braid, &lines, "k", &["--key", "k:(str,u64)"]);
+    assert_eq!(braid.run(&["scan", "k", "--columns", "key"], 0).0, "[\"eu\",7]\n[\"eu\",10]\n");
+    let said = braid.run(&["import", &lines, "--table", "k", "--key", "k:(str,u32)"], 3).1;
+    assert!(said.contains("do not have the type (str, u32)"), "{said}");
+}
+
+/// Types that only a program can create, also those that only it knows.
+#[test]
+fn types_of_programs_are_kept_in_typed_csv() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let kinds: [(&str, &[&[u8]]); 6] = [
+            ("Option<str>", &[&[0], &[1], &[1, b'n', b'u', b'l', b'l'], &[1, b'7']]),
+            ("Reverse<u8>", &[&[1], &[255]]),
+            ("[u8; 2]", &[&[1, 2], &[0, 0]]),
+            ("shop.order(u8, str)", &[&[7, b'a'], &[]]),
+            ("shop::queue", &[&[1, 2], &[3]]),
+            ("(shop.queue, u16)", &[&[1, 2, 3], &[3, 0, 9]]),
+        ];
+        let db =
+            Database::open(braid.directory(), Options::default().workers(1)).unwrap().watched();
+        for (number, (kind, keys)) in kinds.iter().enumerate() {
+            let options = TableOptions::default();
+            let table =
+                block_on(db.stage_encoded_table(&format!("t{number}"), kind, "str", options));
+            let table = table.unwrap();
+            let mut keys = keys.to_vec();
+            keys.sort();
+            block_on(table.load(keys.into_iter().map(|key| (key, &b"x"[..])), |_| {})).unwrap();
+            block_on(table.publish()).unwrap();
+        }
+        db.close().unwrap();
+        for (number, (kind, keys)) in kinds.iter().enumerate() {
+            let (table, copy, out) =
+                (format!("t{number}"), format!("c{number}"), braid.path("out.csv"));
+            braid.run(&["export", &out, "--table", &table, "--typed"], 0);
+            import(&braid, &out, &copy, &["--key", "key", "--value", "value", "--typed"]);
+            assert_eq!(key_type(&braid, &copy), *kind);
+            let scanned = scan(&braid, &copy);
+            assert_eq!(scanned.lines().count(), keys.len());
+            assert_eq!(scanned, scan(&braid, &table), "{kind}");
+        }
+    });
 }

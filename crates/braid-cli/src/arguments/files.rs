@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Questions;
-use crate::key_column::KeyColumn;
+use crate::key_column::{self, KeyColumn};
 
 /// Arguments of `import`.
 #[derive(Args, Debug)]
@@ -21,9 +21,10 @@ pub struct Import {
     ///
     /// The keys of a new table have a type: u64 or i64 if all of the first rows have whole numbers,
     /// otherwise str. To choose it, append it to the name: id:str, id:u64. Other types are the
-    /// widths u8 to u128 and i8 to i128, f32, f64, bool, bytes, uuid and time.
-    #[arg(long, short, value_delimiter = ',', value_name = "COLUMNS", value_parser = KeyColumn::parse, required_unless_present = "row_number")]
-    pub key: Vec<KeyColumn>,
+    /// widths u8 to u128 and i8 to i128, f32, f64, bool, bytes, uuid, time, and tuples of these for
+    /// a column of arrays: 'id:(str,u64)'.
+    #[arg(long, short, value_name = "COLUMNS", value_parser = KeyColumns::parse, required_unless_present = "row_number")]
+    key: Vec<KeyColumns>,
     /// Use the number of the row in the file, from 1, as the key.
     #[arg(long, conflicts_with = "key")]
     pub row_number: bool,
@@ -39,7 +40,8 @@ pub struct Import {
     #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Option<u8>,
     /// The header of the CSV file names the type of each column, as braid export --typed writes it:
-    /// str, number, bool or json. Empty fields without quotation marks are null.
+    /// str, number, bool or json, or the type of the keys. Empty fields without quotation marks are
+    /// null.
     #[arg(long)]
     pub typed: bool,
     /// Import the valid rows even if others are rejected.
@@ -49,6 +51,23 @@ pub struct Import {
     /// bytes. A new table whose index would exceed --memory is always paged.
     #[arg(long)]
     pub paged: bool,
+}
+
+impl Import {
+    /// The columns of the key, in order.
+    pub fn key(&self) -> impl Iterator<Item = &KeyColumn> {
+        self.key.iter().flat_map(|KeyColumns(columns)| columns)
+    }
+}
+
+/// The columns of one `--key`.
+#[derive(Clone, Debug)]
+struct KeyColumns(Vec<KeyColumn>);
+
+impl KeyColumns {
+    fn parse(word: &str) -> Result<Self, String> {
+        key_column::parse(word).map(Self)
+    }
 }
 
 /// Arguments of `export`.
@@ -67,8 +86,9 @@ pub struct Export {
     /// Column or field for the unchanged value.
     #[arg(long)]
     pub value: Option<String>,
-    /// Name the type of each column in the header of a CSV file, such as name:str or age:number, and
-    /// distinguish null from empty text. braid import --typed restores both.
+    /// Name the type of each column in the header of a CSV file, such as id:u64, name:str or
+    /// age:number, and distinguish null from empty text. braid import --typed restores both, and
+    /// the types of the keys.
     #[arg(long)]
     pub typed: bool,
     /// Which records to export, and what of them.

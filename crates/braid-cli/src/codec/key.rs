@@ -2,12 +2,17 @@
 //! hexadecimal digits, UUIDs with dashes, time stamps by RFC 3339, tuples and structs as JSON
 //! arrays.
 
+mod name;
+#[cfg(test)]
+mod tests;
+
 use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Key, KeyBuffer};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::json_text::field_text;
 use super::malformed::{Malformed, text};
 use super::{append_json, from_hex, number_error, to_hex};
 use crate::shown::{quoted, shortened};
@@ -27,9 +32,9 @@ pub enum KeyType {
     Option(Box<KeyType>),
     Reverse(Box<KeyType>),
     Tuple(Vec<KeyType>),
-    /// A type of the program that looks like an encoded tuple by its name. Keys that do not decode
+    /// A type of the program, by its name, that looks like an encoded tuple. Keys that do not decode
     /// as this tuple are shown as bytes.
-    Struct(Vec<KeyType>),
+    Struct(String, Vec<KeyType>),
     /// An opaque type of the program, shown as bytes: a whole key, or a part of a tuple with a
     /// detectable end.
     Own(String),
@@ -112,62 +117,6 @@ impl<'a> JsonKey<'a> {
 }
 
 impl KeyType {
-    /// Parses the name of a type in the catalog.
-    pub fn named(name: &str) -> Self {
-        match Self::parse(name) {
-            Some((key, "")) if key.has_ends(true) => key,
-            _ => Self::Own(name.to_owned()),
-        }
-    }
-
-    /// Parses a type at the start of `name`. Returns it and the rest of `name`.
-    fn parse(name: &str) -> Option<(Self, &str)> {
-        let inner = |rest, wrap: fn(Box<Self>) -> Self| {
-            let (key, rest) = Self::parse(rest)?;
-            Some((wrap(Box::new(key)), rest.strip_prefix('>')?))
-        };
-        if let Some(rest) = name.strip_prefix("Option<") {
-            return inner(rest, Self::Option);
-        }
-        if let Some(rest) = name.strip_prefix("Reverse<") {
-            return inner(rest, Self::Reverse);
-        }
-        if let Some(rest) = name.strip_prefix("[u8; ") {
-            let (count, rest) = rest.split_once(']')?;
-            return Some((Self::Array(count.parse().ok()?), rest));
-        }
-        let end = name.find(['(', ',', ')', '>']).unwrap_or(name.len());
-        // The name of a struct type includes the types of its fields, and its encoding is their
-        // tuple.
-        if let Some(mut rest) = name[end..].strip_prefix('(') {
-            let mut parts = Vec::new();
-            loop {
-                let (part, after) = Self::parse(rest)?;
-                parts.push(part);
-                match after.strip_prefix(", ") {
-                    Some(next) => rest = next,
-                    None => {
-                        let key = if end == 0 { Self::Tuple(parts) } else { Self::Struct(parts) };
-                        return Some((key, after.strip_prefix(')')?));
-                    }
-                }
-            }
-        }
-        let (word, rest) = name.split_at(end);
-        let key = match word {
-            "str" => Self::Text,
-            "bytes" => Self::Bytes,
-            "uuid" => Self::Uuid,
-            "time stamp in UTC" => Self::Time,
-            "" => return None,
-            _ => match NUMBERS.iter().find(|number| number.name == word) {
-                Some(number) => Self::Number(number),
-                None => Self::Own(word.to_owned()),
-            },
-        };
-        Some((key, rest))
-    }
-
     /// The length of the encoded key, if all keys of this type have the same length.
     fn width(&self) -> Option<usize> {
         match self {
@@ -178,7 +127,7 @@ impl KeyType {
                 Some((number.parse)("0").or_else(|| (number.parse)("true"))?.len())
             }
             Self::Reverse(inner) => inner.width(),
-            Self::Tuple(parts) | Self::Struct(parts) => Self::width_of_all(parts),
+            Self::Tuple(parts) | Self::Struct(_, parts) => Self::width_of_all(parts),
             Self::Text | Self::Bytes | Self::Option(_) | Self::Own(_) => None,
         }
     }
@@ -190,7 +139,7 @@ impl KeyType {
             Self::Own(_) => last,
             Self::Option(inner) => inner.has_ends(last),
             Self::Reverse(inner) => inner.has_ends(false),
-            Self::Tuple(parts) | Self::Struct(parts) => {
+            Self::Tuple(parts) | Self::Struct(_, parts) => {
                 parts.iter().enumerate().all(|(at, part)| match part {
                     Self::Own(_) => last && Self::width_of_all(&parts[at + 1..]).is_some(),
                     part => part.has_ends(last && at + 1 == parts.len()),
@@ -215,7 +164,7 @@ impl KeyType {
             Self::Bytes | Self::Own(_) | Self::Array(_) => {
                 prefix.extend_from_slice(&from_hex(word)?);
             }
-            Self::Tuple(parts) | Self::Struct(parts) => {
+            Self::Tuple(parts) | Self::Struct(_, parts) => {
                 let Ok(JsonKey::Array(values)) = JsonKey::parse(word) else {
                     bail!(
                         "write the first parts as a JSON array, such as [{}]",
@@ -248,7 +197,7 @@ impl KeyType {
             return Ok(key);
         }
         let is_json = match self {
-            Self::Option(_) | Self::Reverse(_) | Self::Tuple(_) | Self::Struct(_) => {
+            Self::Option(_) | Self::Reverse(_) | Self::Tuple(_) | Self::Struct(..) => {
                 JsonKey::parse(word).is_ok()
             }
             _ => false,
@@ -258,10 +207,10 @@ impl KeyType {
         }
         key = KeyBuffer::new();
         let encoded = match self {
-            Self::Tuple(_) | Self::Struct(_) if !is_json => {
+            Self::Tuple(_) | Self::Struct(..) if !is_json => {
                 Err(anyhow!("write the key as a JSON array, such as {}", self.example()))
             }
-            Self::Tuple(_) | Self::Struct(_) => self.append(word, true, &mut key),
+            Self::Tuple(_) | Self::Struct(..) => self.append(word, true, &mut key),
             // The word is the text of the key.
             _ => self.append(&Value::from(word).to_string(), true, &mut key),
         };
@@ -279,7 +228,9 @@ impl KeyType {
             Self::Number(number) if number.name == "bool" => true.into(),
             Self::Number(_) => 7.into(),
             Self::Option(inner) | Self::Reverse(inner) => inner.example(),
-            Self::Tuple(parts) | Self::Struct(parts) => parts.iter().map(Self::example).collect(),
+            Self::Tuple(parts) | Self::Struct(_, parts) => {
+                parts.iter().map(Self::example).collect()
+            }
         }
     }
 
@@ -321,7 +272,7 @@ impl KeyType {
                 inner.append(json, false, &mut part)?;
                 part.iter().for_each(|byte| key.push(!byte));
             }
-            (Self::Tuple(parts) | Self::Struct(parts), JsonKey::Array(values))
+            (Self::Tuple(parts) | Self::Struct(_, parts), JsonKey::Array(values))
                 if parts.len() == values.len() =>
             {
                 for (at, (part, value)) in parts.iter().zip(values).enumerate() {
@@ -361,6 +312,18 @@ impl KeyType {
         !may_be_json || self.encode(text).is_ok_and(|encoded| encoded[..] == *key)
     }
 
+    /// The text of a key in JSON, from which [`KeyType::encode`] makes the same key.
+    pub fn text_of_json(&self, json: &str) -> String {
+        let (mut key, mut shown) = (KeyBuffer::new(), Vec::new());
+        let is_shown =
+            self.append(json, true, &mut key).is_ok() && self.append_text(&key, &mut shown).is_ok();
+        match String::from_utf8(shown) {
+            Ok(shown) if is_shown => shown,
+            // The bytes of a key that its type does not describe.
+            _ => field_text(json),
+        }
+    }
+
     /// Appends a key as JSON.
     ///
     /// # Errors
@@ -391,7 +354,7 @@ impl KeyType {
     /// Returns whether the keys have a part of type `Struct`.
     fn has_struct(&self) -> bool {
         match self {
-            Self::Struct(_) => true,
+            Self::Struct(..) => true,
             Self::Option(inner) | Self::Reverse(inner) => inner.has_struct(),
             Self::Tuple(parts) => parts.iter().any(Self::has_struct),
             _ => false,
@@ -451,7 +414,7 @@ impl KeyType {
                 let (value, rest) = inner.take(&complement, false)?;
                 (value, &bytes[complement.len() - rest.len()..])
             }
-            Self::Tuple(parts) | Self::Struct(parts) => {
+            Self::Tuple(parts) | Self::Struct(_, parts) => {
                 let (mut values, mut rest) = (Vec::new(), bytes);
                 for (number, part) in parts.iter().enumerate() {
                     let behind = Self::width_of_all(&parts[number + 1..]);
@@ -481,6 +444,3 @@ pub fn dashed(uuid: &[u8; 16]) -> String {
     let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
     parts.map(digits).join("-")
 }
-
-#[cfg(test)]
-mod tests;

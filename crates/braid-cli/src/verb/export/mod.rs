@@ -1,10 +1,12 @@
 //! `export`: writes the records of a table as rows of a file, the reverse of `import`.
 
+#[cfg(feature = "parquet")]
 mod lines;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod reader;
 mod row_format;
+mod row_types;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

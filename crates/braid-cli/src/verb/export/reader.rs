@@ -8,7 +8,7 @@ use braiddb::InteractiveTransaction;
 use super::row_format::RowFormat;
 use crate::any_table::AnyTable;
 use crate::arguments::Export;
-use crate::query::{ColumnNames, Query};
+use crate::query::{ColumnNames, Query, Record};
 use crate::verb::pages::Range;
 
 /// Reads the records of an export. Each pass returns the same records.
@@ -46,6 +46,20 @@ impl<'t> Reader<'t> {
             Ok(true)
         };
         self.query.write(self.transaction, Range::all(), append, out)
+    }
+
+    /// Passes each record to a function.
+    pub fn each(
+        &self,
+        see: impl Fn(&Record<'_>) -> Result<()> + Clone + Send + 'static,
+    ) -> Result<()> {
+        let query = self.query.clone();
+        let append = move |_: &mut Vec<u8>, key: &[u8], value: &[u8]| {
+            see(&query.record(key, value)?)?;
+            Ok(false)
+        };
+        self.query.write(self.transaction, Range::all(), append, std::io::sink())?;
+        Ok(())
     }
 
     /// Counts the records.

@@ -1,11 +1,7 @@
 //! The conversion of records to rows of a file.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::lines::ObjectLines;
 use super::reader::Reader;
 use crate::any_table::AnyTable;
 use crate::arguments::{Export, Format};
@@ -17,21 +13,21 @@ use crate::query::{Query, Record};
 /// The conversion of records to rows.
 #[derive(Clone, Debug)]
 pub struct RowFormat {
-    table: AnyTable,
+    pub(super) table: AnyTable,
     format: Format,
     delimiter: u8,
     /// The names of the fields that hold the key.
-    key: Vec<String>,
+    pub(super) key: Vec<String>,
     /// The types of the keys in these fields.
-    key_types: Vec<KeyType>,
-    content: Content,
+    pub(super) key_types: Vec<KeyType>,
+    pub(super) content: Content,
     /// The types of the columns of a CSV file, if the header names them.
-    types: Option<Vec<ColumnType>>,
+    pub(super) types: Option<Vec<ColumnType>>,
 }
 
 /// The fields of a row.
 #[derive(Clone, Debug)]
-enum Content {
+pub(super) enum Content {
     /// The key, and the value in a field with this name.
     Pair(String),
     /// The fields of the value, with the key. The names of the columns of a CSV file.
@@ -52,7 +48,7 @@ impl RowFormat {
         let (table, key) = (reader.table.clone(), reader.names.key.clone());
         let key_types = match (&table.key, &key[..]) {
             (kind, [_]) => vec![kind.clone()],
-            (KeyType::Tuple(parts) | KeyType::Struct(parts), names)
+            (KeyType::Tuple(parts) | KeyType::Struct(_, parts), names)
                 if parts.len() == names.len() =>
             {
                 parts.clone()
@@ -83,35 +79,6 @@ impl RowFormat {
             Content::Pair(value) => self.key.iter().chain([value]).cloned().collect(),
             Content::Fields(columns) | Content::Chosen(columns) => columns.clone(),
         }
-    }
-
-    /// Determines the types of the columns in a pass over the records.
-    ///
-    /// # Errors
-    /// Errors of reading.
-    pub fn type_columns(&mut self, reader: &Reader<'_>) -> Result<()> {
-        let seen = Arc::new(Mutex::new(HashMap::new()));
-        let objects = Self { format: Format::Jsonl, ..self.clone() };
-        let shared = seen.clone();
-        reader.write(
-            &objects,
-            ObjectLines(move |fields: &Fields<'_>| {
-                let mut seen = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                for (name, json) in fields.iter() {
-                    let kind = ColumnType::of(json);
-                    let kind = match seen.get(name) {
-                        Some(other) => ColumnType::of_both(*other, kind),
-                        None => kind,
-                    };
-                    seen.insert(name.to_owned(), kind);
-                }
-                Ok(())
-            }),
-        )?;
-        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let kind = |name: &String| seen.get(name).copied().flatten().unwrap_or(ColumnType::Text);
-        self.types = Some(self.columns().iter().map(kind).collect());
-        Ok(())
     }
 
     /// The header line of CSV.
@@ -215,23 +182,11 @@ impl RowFormat {
             return;
         }
         let kinds = self.types.iter().flatten().map(Some).chain(std::iter::repeat(None));
-        let texts: Vec<(String, bool)> = cells
-            .into_iter()
-            .zip(kinds)
-            .map(|(json, kind)| {
-                match (json.filter(|json| *json != "null"), kind) {
-                    (None, _) => (String::new(), false),
-                    (Some(json), Some(ColumnType::Json)) => (json.to_owned(), false),
-                    (Some(json), None) => (field_text(json), false),
-                    // An empty text has quotation marks, null has none.
-                    (Some(json), Some(_)) => {
-                        let text = field_text(json);
-                        let is_empty = text.is_empty();
-                        (text, is_empty)
-                    }
-                }
-            })
-            .collect();
+        let texts = cells.into_iter().zip(kinds).map(|(json, kind)| match (json, kind) {
+            (Some(json), Some(kind)) => kind.text(json),
+            (json, _) => (json.map(field_text).unwrap_or_default(), false),
+        });
+        let texts: Vec<(String, bool)> = texts.collect();
         self.append_csv(page, texts.iter().map(|(text, quoted)| (text.as_bytes(), *quoted)));
     }
 
@@ -352,14 +307,14 @@ fn field_names(reader: &Reader<'_>, format: Format) -> Result<Vec<String>> {
 }
 
 /// The JSON object of a value. Values that are text may contain it with line ends.
-fn object_text(table: &AnyTable, record: &Record<'_>) -> String {
+pub(super) fn object_text(table: &AnyTable, record: &Record<'_>) -> String {
     match &table.value {
         ValueType::Text if record.value.starts_with('"') => field_text(&record.value),
         _ => record.value.clone(),
     }
 }
 
-fn not_an_object(reason: &str) -> anyhow::Error {
+pub(super) fn not_an_object(reason: &str) -> anyhow::Error {
     anyhow!(
         "its value is not a JSON object ({reason}); write the value to a separate field with \
          --value"

@@ -31,10 +31,12 @@ pub fn read(
         bail!("{name} is empty; a CSV file begins with the names of its columns");
     }
     let columns =
-        Columns::new(&row, import.typed).with_context(|| format!("{name} line {}", row.line))?;
+        Columns::new(&row, import).with_context(|| format!("{name} line {}", row.line))?;
     let find = |column: &String| position(&columns.names, column, name);
-    let key: Vec<usize> =
-        import.key.iter().map(|column| find(&column.name)).collect::<Result<_>>()?;
+    let key: Vec<usize> = import.key().map(|column| find(&column.name)).collect::<Result<_>>()?;
+    if let Some(types) = &columns.types {
+        sink.set_key_types(key.iter().map(|column| types[*column].key()).collect());
+    }
     let value = import.value.as_ref().map(find).transpose()?;
     let (mut object, mut made_key, mut cell) = (Vec::new(), Vec::new(), Vec::new());
     let mut number = 0_u64;
@@ -46,34 +48,19 @@ pub fn read(
                     None => &*object,
                     Some(column) => columns.value(&row, column, &mut cell),
                 };
-                let key = match key[..] {
-                    [key] => row.field(key),
+                let (key, may_be_empty) = match key[..] {
+                    [key] => (row.field(key), import.typed && row.is_quoted(key)),
                     _ => {
-                        append_key(&row, &key, number, &mut made_key);
-                        &*made_key
+                        columns.append_key(&row, &key, number, &mut made_key);
+                        (&*made_key, false)
                     }
                 };
-                take(sink, row.line, key, value)?;
+                take(sink, row.line, key, may_be_empty, value)?;
             }
             Err(reason) => sink.reject(Rejected { line: row.line, reason }),
         }
     }
     Ok(())
-}
-
-/// Sets `made` to the key of several columns, a JSON array, or without columns to the number of the
-/// row.
-fn append_key(row: &csv::Row, columns: &[usize], number: u64, made: &mut Vec<u8>) {
-    made.clear();
-    if columns.is_empty() {
-        made.extend_from_slice(number.to_string().as_bytes());
-        return;
-    }
-    for (at, column) in columns.iter().enumerate() {
-        made.push(if at == 0 { b'[' } else { b',' });
-        append_text(row.field(*column), made);
-    }
-    made.push(b']');
 }
 
 /// The columns of a CSV file.
@@ -88,13 +75,14 @@ struct Columns {
 impl Columns {
     /// The columns of a header. Their names must be different, like those of the fields of an
     /// object.
-    fn new(header: &csv::Row, typed: bool) -> Result<Self> {
+    fn new(header: &csv::Row, import: &Import) -> Result<Self> {
         let (mut names, mut numbers) = (Vec::<String>::new(), HashMap::new());
-        let mut types = Vec::new();
+        let (typed, mut types) = (import.typed, Vec::new());
+        let keys: Vec<&str> = import.key().map(|column| &*column.name).collect();
         for field in header.fields() {
             let name = std::str::from_utf8(field);
             let name = name.map_err(|_| anyhow!("the name of a column is not UTF-8 text"))?;
-            let name = match (typed, ColumnType::split(name)) {
+            let name = match (typed, ColumnType::split(name, &keys)) {
                 (false, _) => name,
                 (true, Some((name, kind))) => {
                     types.push(kind);
@@ -102,7 +90,8 @@ impl Columns {
                 }
                 (true, None) => bail!(
                     "column {name:?} has no type; with --typed the header names it: {name}:str, \
-                     {name}:number, {name}:bool or {name}:json"
+                     {name}:number, {name}:bool, {name}:json, or for a key its type, such as \
+                     {name}:u64"
                 ),
             };
             let number = names.len() + 1;
@@ -122,6 +111,31 @@ impl Columns {
         });
         let before = before.collect();
         Ok(Self { names, before, types: typed.then_some(types) })
+    }
+
+    /// Sets `made` to the key of several columns, a JSON array, or without columns to the number of
+    /// the row.
+    fn append_key(&self, row: &csv::Row, columns: &[usize], number: u64, made: &mut Vec<u8>) {
+        made.clear();
+        if columns.is_empty() {
+            made.extend_from_slice(number.to_string().as_bytes());
+            return;
+        }
+        for (at, column) in columns.iter().enumerate() {
+            made.push(if at == 0 { b'[' } else { b',' });
+            let field = row.field(*column);
+            let begin = made.len();
+            let typed = self.types.as_ref().is_some_and(|types| {
+                let text = std::str::from_utf8(field).unwrap_or_default();
+                types[*column].append_key_part(text, made).is_ok()
+            });
+            // A text that is no key is rejected when the key is encoded.
+            if !typed {
+                made.truncate(begin);
+                append_text(field, made);
+            }
+        }
+        made.push(b']');
     }
 
     fn check(&self, row: &csv::Row) -> Result<(), String> {

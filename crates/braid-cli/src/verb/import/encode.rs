@@ -8,7 +8,7 @@ use crate::any_table::AnyTable;
 use crate::arguments::{Format, Import};
 use crate::codec::json_text::Fields;
 use crate::codec::{KeyType, ValueType, append_json};
-use crate::key_column;
+use crate::key_column::{self, KeyColumn};
 
 /// The types of the rows, and the form in which they were read.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ enum Form {
 impl Form {
     fn of(import: &Import, format: Format) -> Self {
         match (&import.value, format) {
-            (None, _) => Self::Row(import.key.iter().map(|column| column.name.clone()).collect()),
+            (None, _) => Self::Row(import.key().map(|column| column.name.clone()).collect()),
             (Some(_), Format::Csv) if !import.typed => Self::Word,
             (Some(_), _) => Self::Json,
         }
@@ -44,21 +44,33 @@ impl Form {
 }
 
 impl RowTypes {
-    /// The types of a new table. The keys of its first rows decide the type of its keys.
-    pub fn of_new_table(import: &Import, format: Format, first: &Rows) -> Self {
+    /// The types of a new table. The user chooses the type of its keys, or the file names it
+    /// (`named`), or the keys of its first rows decide it.
+    pub fn of_new_table(
+        import: &Import,
+        format: Format,
+        named: &[Option<KeyType>],
+        first: &Rows,
+    ) -> Self {
+        let named = named.iter().cloned().chain(std::iter::repeat(None));
+        let columns = import.key().zip(named).map(|(column, named)| KeyColumn {
+            name: column.name.clone(),
+            kind: column.kind.clone().or(named),
+        });
+        let columns: Vec<KeyColumn> = columns.collect();
         let keys = (0..first.len()).filter_map(|row| std::str::from_utf8(first.get(row).1).ok());
-        let key_name = key_column::key_type(&import.key, keys);
-        let untyped = import.key.iter().find(|column| column.kind.is_none());
+        let key_name = key_column::key_type(&columns, keys);
+        let untyped = columns.iter().find(|column| column.kind.is_none());
         let advice = untyped.filter(|_| key_name != "str").map(|column| {
-            let names = import.key.iter().map(|other| match other.kind {
-                None if other == column => format!("{}:str", other.name),
-                _ => other.name.clone(),
+            let words = columns.iter().map(|other| match other == column {
+                true => format!("{}:str", other.name),
+                false => other.word(),
             });
-            let names: Vec<String> = names.collect();
+            let words: Vec<String> = words.collect();
             format!(
                 "the keys of the first rows have the type {key_name}; to accept any text, import \
                  with --key {}",
-                names.join(",")
+                words.join(",")
             )
         });
         let key = KeyType::named(&key_name);
@@ -83,7 +95,8 @@ impl RowTypes {
                 table.name
             );
         }
-        key_column::check_types(&import.key, &table.key)?;
+        let columns: Vec<KeyColumn> = import.key().cloned().collect();
+        key_column::check_types(&columns, &table.key)?;
         Ok(Self {
             key_name: String::new(),
             key: table.key.clone(),

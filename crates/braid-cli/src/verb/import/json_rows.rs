@@ -8,6 +8,7 @@ use super::BYTE_ORDER_MARK;
 use super::parse::{Sink, take_json};
 use crate::arguments::Import;
 use crate::codec::json_text::{Fields, compact, unquoted};
+use crate::key_column::KeyColumn;
 
 /// Maximum length of a line of JSON. It exceeds that of a value, because whitespace is removed.
 const MAX_LINE_BYTES: usize = 64 << 20;
@@ -226,7 +227,8 @@ pub fn row(text: &str, number: u64, import: &Import) -> Result<(String, String),
         }
         key => Ok(key),
     };
-    let key = match &import.key[..] {
+    let columns: Vec<&KeyColumn> = import.key().collect();
+    let key = match &columns[..] {
         [] => number.to_string(),
         [column] => match part(&column.name)? {
             key if key.starts_with('"') => unquoted(key)?,

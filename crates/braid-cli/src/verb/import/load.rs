@@ -6,13 +6,14 @@ use anyhow::{Context, Result, bail};
 use braiddb::{Database, Error, StagedTable, Table, TableOptions, Transaction};
 use pollster::block_on;
 
-use super::Shares;
 use super::encode::RowTypes;
 use super::index::IndexBytes;
 use super::merge::Gathered;
 use super::rows::{Rejections, Rows};
+use super::{Run, Shares};
 use crate::any_table::AnyTable;
 use crate::arguments::{Format, Import};
+use crate::codec::KeyType;
 use crate::store::once_free;
 use crate::store::{self, StoreArguments};
 
@@ -75,11 +76,12 @@ impl<'i> Loader<'i> {
 
     /// Loads a run if it is wanted, and if rejected rows do not cancel the import. Returns the
     /// memory of a run that can be filled again.
-    pub fn load(&mut self, mut run: Rows, wanted: bool) -> Result<Option<Rows>> {
+    pub fn load(&mut self, run: Run) -> Result<Option<Rows>> {
+        let Run { rows: mut run, is_wanted, key_types } = run;
         run.sort(&mut self.rejections);
-        if wanted && self.is_wanted() {
+        if is_wanted && self.is_wanted() {
             if let Target::None = self.target {
-                let (target, types) = self.open(&run)?;
+                let (target, types) = self.open(&key_types, &run)?;
                 (self.target, self.types) = (target, Some(types));
             }
             let types = self.types.as_ref().expect("the target is open");
@@ -197,7 +199,7 @@ impl<'i> Loader<'i> {
     }
 
     /// Opens the table, or begins a new one, whose key type the first rows decide.
-    fn open(&self, first: &Rows) -> Result<(Target, RowTypes)> {
+    fn open(&self, key_types: &[Option<KeyType>], first: &Rows) -> Result<(Target, RowTypes)> {
         let db = self.store.open_for_load(self.shares.database)?;
         let (import, name) = (self.import, &self.import.table);
         match store::existing_table(&db, name) {
@@ -210,7 +212,7 @@ impl<'i> Loader<'i> {
                 Ok((target, types))
             }
             Err(Error::TableNotFound(_)) => {
-                let types = RowTypes::of_new_table(import, self.format, first);
+                let types = RowTypes::of_new_table(import, self.format, key_types, first);
                 let (paged, gathered) = (import.paged, Gathered::default());
                 let table = stage(&db, name, &types.key_name, paged)?;
                 Ok((Target::Staged { db, table, gathered, paged }, types))

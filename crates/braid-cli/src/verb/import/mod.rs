@@ -34,6 +34,7 @@ use self::parse::Sink;
 use self::rows::{Rejected, Rejections, Rows};
 use self::source::Source;
 use crate::arguments::{Format, Import};
+use crate::codec::KeyType;
 use crate::exit;
 use crate::output::{Output, counted};
 use crate::store::StoreArguments;
@@ -107,8 +108,8 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
             (read, sink.rejections)
         });
         let mut loaded = Ok(());
-        for (run, wanted) in &runs {
-            loaded = loader.load(run, wanted).map(|spare| {
+        for run in &runs {
+            loaded = loader.load(run).map(|spare| {
                 // Fails if the reader has finished.
                 _ = spare.map(|spare| give_back.send(spare));
             });
@@ -168,32 +169,38 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
     Ok(if rejected == 0 { ExitCode::SUCCESS } else { exit::rejected() })
 }
 
+/// A run for the loader.
+struct Run {
+    rows: Rows,
+    /// No rejected row has canceled the import.
+    is_wanted: bool,
+    /// The types of the columns of the key that the file names.
+    key_types: Vec<Option<KeyType>>,
+}
+
 /// Collects rows in runs, and sends the runs to the loader.
 struct Runs {
     run: Rows,
     bytes: u64,
-    full: SyncSender<(Rows, bool)>,
+    key_types: Vec<Option<KeyType>>,
+    full: SyncSender<Run>,
     spare: Receiver<Rows>,
     rejections: Rejections,
     skip_rejected: bool,
 }
 
 impl Runs {
-    fn new(
-        import: &Import,
-        bytes: u64,
-        full: SyncSender<(Rows, bool)>,
-        spare: Receiver<Rows>,
-    ) -> Self {
+    fn new(import: &Import, bytes: u64, full: SyncSender<Run>, spare: Receiver<Rows>) -> Self {
         let run = spare.recv().expect("the channel holds the empty runs");
         let (rejections, skip_rejected) = (Rejections::default(), import.skip_rejected);
-        Self { run, bytes, full, spare, rejections, skip_rejected }
+        Self { run, bytes, key_types: Vec::new(), full, spare, rejections, skip_rejected }
     }
 
-    /// Sends the run, with a flag whether to load it. A rejected row cancels the import.
+    /// Sends the run.
     fn send(&mut self) -> Result<()> {
-        let wanted = self.rejections.count == 0 || self.skip_rejected;
-        let sent = self.full.send((std::mem::take(&mut self.run), wanted));
+        let is_wanted = self.rejections.count == 0 || self.skip_rejected;
+        let (rows, key_types) = (std::mem::take(&mut self.run), self.key_types.clone());
+        let sent = self.full.send(Run { rows, is_wanted, key_types });
         match (sent, self.spare.recv()) {
             (Ok(()), Ok(spare)) => {
                 self.run = spare;
@@ -216,6 +223,10 @@ impl Sink for Runs {
 
     fn reject(&mut self, rejected: Rejected) {
         self.rejections.add(rejected);
+    }
+
+    fn set_key_types(&mut self, types: Vec<Option<KeyType>>) {
+        self.key_types = types;
     }
 }
 

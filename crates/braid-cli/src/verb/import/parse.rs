@@ -15,6 +15,7 @@ use super::rows::Rejected;
 use super::source::Source;
 use super::{csv_rows, json_rows};
 use crate::arguments::{Format, Import};
+use crate::codec::KeyType;
 use crate::output::escaped;
 use crate::shown::listed;
 #[cfg(not(feature = "parquet"))]
@@ -33,6 +34,9 @@ pub trait Sink {
 
     /// Receives a rejected row.
     fn reject(&mut self, rejected: Rejected);
+
+    /// Receives the types of the columns of the key that the file names, before the first row.
+    fn set_key_types(&mut self, types: Vec<Option<KeyType>>);
 }
 
 /// Reads a whole file.
@@ -49,7 +53,7 @@ pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()>
         #[cfg(feature = "parquet")]
         Format::Parquet => {
             let file = File::open(&import.file).with_context(|| format!("cannot read {name}"))?;
-            let key = import.key.iter().map(|column| &*column.name);
+            let key = import.key().map(|column| &*column.name);
             let required: Vec<&str> = key.chain(import.value.as_deref()).collect();
             parquet::read(&reader, file, &name, &required, |row, object| {
                 take_json(sink, row, object.and_then(|object| json_rows::row(object, row, import)))
@@ -81,9 +85,16 @@ pub fn position(columns: &[impl AsRef<str>], name: &str, file: &str) -> Result<u
     })
 }
 
-/// Passes a row to the sink, or rejects it if its key or value is empty or too long.
-pub fn take(sink: &mut impl Sink, line: u64, key: &[u8], value: &[u8]) -> Result<()> {
-    let reason = if key.is_empty() {
+/// Passes a row to the sink, or rejects it if its key or value is too long. `may_be_empty`: an empty
+/// key is a key, not a missing one.
+pub fn take(
+    sink: &mut impl Sink,
+    line: u64,
+    key: &[u8],
+    may_be_empty: bool,
+    value: &[u8],
+) -> Result<()> {
+    let reason = if key.is_empty() && !may_be_empty {
         "its key is empty".to_owned()
     } else if key.len() > MAX_KEY_BYTES {
         format!("its key has {} bytes, the limit is {MAX_KEY_BYTES}", key.len())
@@ -103,7 +114,7 @@ pub fn take_json(
     row: Result<(String, String), String>,
 ) -> Result<()> {
     match row {
-        Ok((key, value)) => take(sink, line, key.as_bytes(), value.as_bytes()),
+        Ok((key, value)) => take(sink, line, key.as_bytes(), false, value.as_bytes()),
         Err(reason) => {
             sink.reject(Rejected { line, reason });
             Ok(())
