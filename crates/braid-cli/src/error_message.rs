@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use braiddb::{Database, LogError};
+use braiddb::{Database, IndexError, LogError};
 
 use crate::verb::path_error;
 
@@ -19,6 +19,14 @@ pub fn of(error: &anyhow::Error) -> String {
         Some(braiddb::Error::Options(said)) if said.contains("memory_budget") => {
             format!("{said}; --memory sets the budget here, in MiB")
         }
+        // Only the program has the function that computes the keys of its index.
+        Some(braiddb::Error::Index(error)) => match &**error {
+            IndexError::Detached { table, index } => format!(
+                "only its program can write table {table:?}, because the program computes the keys \
+                 of index {index:?}; the command can read the table"
+            ),
+            error => error.to_string(),
+        },
         Some(braiddb::Error::Directory(log)) => match &**log {
             LogError::NotADatabase { path, reason } if is_free(path) => {
                 let advice = "name its directory with --db or BRAID_DB, or create a database with \

@@ -423,8 +423,23 @@ fn indexes_of_a_program_are_listed_checked_and_protected() {
         let check: serde_json::Value = serde_json::from_str(check.trim()).unwrap();
         assert_eq!(check["records"].as_u64(), Some(4), "{check}");
         assert_eq!(braid.run(&["get", "persons", "7"], 0).0.trim(), "Ada");
-        let (_, said) = braid.run(&["put", "persons", "8", "Bea"], 3);
-        assert!(said.contains("by_name"), "{said}");
+        let file = braid.file("p.csv", "id,n\n8,Bea\n");
+        for words in [
+            &["put", "persons", "8", "Bea"][..],
+            &["delete", "persons", "7"],
+            &["import", &file, "--table", "persons", "--key", "id"],
+        ] {
+            let (_, said) = braid.run(words, 3);
+            assert!(
+                said.contains(
+                    "only its program can write table \"persons\", because the program computes \
+                     the keys of index \"by_name\"; the command can read the table\n"
+                ),
+                "{said}"
+            );
+            assert!(!said.contains("Database::"), "{said}");
+        }
+        assert_eq!(braid.run(&["scan", "persons"], 0).0, "7\tAda\n");
         let (stats, _) = braid.run(&["stats"], 0);
         assert!(stats.contains("index_entries"), "{stats}");
     });
