@@ -246,6 +246,50 @@ fn questions_are_answered_about_structs() {
 }
 
 #[test]
+fn unknown_columns_of_empty_tables_are_errors() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = users();
+        let wrong = |words: &[&str]| {
+            let (shown, said) = braid.run(words, 3);
+            assert_eq!(shown, "", "{words:?}");
+            said
+        };
+        // The header is not written before the error.
+        for table in ["users", "sold"] {
+            let export = ["export", "-", "--table", table, "--columns", "nme", "--format", "csv"];
+            assert!(wrong(&export).contains("has a column \"nme\""));
+            wrong(&[&export[..], &["--typed"]].concat());
+        }
+        let said = wrong(&["scan", "users", "--order", "age:down"]);
+        assert!(said.contains("\"down\" is no direction; write age:asc or age:desc"), "{said}");
+        for key in ["1", "2", "10"] {
+            out(&braid, &["delete", "users", key]);
+        }
+        for key in ["[\"eu\",9]", "[\"eu\",10]"] {
+            out(&braid, &["delete", "sold", key]);
+        }
+        let names = ["nme", "plan.Paid.cent", "age.x", "key.0", "value.nme"];
+        for name in names {
+            let said = wrong(&["scan", "users", "--columns", name]);
+            assert!(
+                said.contains(&format!("no records, and its type has no column \"{name}\""))
+                    && said.contains("the columns are key, name, age, plan, tags"),
+                "{said}"
+            );
+            wrong(&["scan", "users", "--where", &format!("{name} = 1")]);
+            wrong(&["export", "-", "--format", "csv", "--table", "users", "--columns", name]);
+        }
+        assert!(wrong(&["scan", "sold", "--columns", "nme"]).contains("key, value\n"));
+        assert!(wrong(&["scan", "users", "--order", "age:down"]).contains("is no direction"));
+        let known = "key,name,age,plan.Paid.cents,plan.Team.1.0,tags.fast.0,value,value.name";
+        assert_eq!(out(&braid, &["scan", "users", "--columns", known]), "");
+        assert_eq!(out(&braid, &["scan", "sold", "--columns", "key.1,value.0"]), "");
+        let export = ["export", "-", "--table", "users", "--columns", "key,age", "--format", "csv"];
+        assert_eq!(out(&braid, &export), "key,age\n");
+    });
+}
+
+#[test]
 fn committed_transactions_are_printed() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = users();

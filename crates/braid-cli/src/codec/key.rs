@@ -351,6 +351,22 @@ impl KeyType {
         }
     }
 
+    /// Returns whether a key may have a part at a path: numbers of parts.
+    pub fn may_have(&self, path: &str) -> bool {
+        match self {
+            Self::Tuple(parts) | Self::Struct(_, parts) => {
+                let (number, rest) = match path.split_once('.') {
+                    Some((number, rest)) => (number, Some(rest)),
+                    None => (path, None),
+                };
+                let part = number.parse::<usize>().ok().and_then(|number| parts.get(number));
+                part.is_some_and(|part| rest.is_none_or(|rest| part.may_have(rest)))
+            }
+            Self::Option(inner) | Self::Reverse(inner) => inner.may_have(path),
+            _ => false,
+        }
+    }
+
     /// Returns whether the keys have a part of type `Struct`.
     fn has_struct(&self) -> bool {
         match self {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Result, bail};
 use braiddb::InteractiveTransaction;
 
-use super::Query;
+use super::{ColumnNames, Query};
+use crate::codec::ValueType;
 use crate::shown::{MAX_NAMES, listed};
 use crate::verb::pages::{self, Range};
 
@@ -33,11 +34,12 @@ impl std::error::Error for Found {}
 
 impl Query {
     /// Checks that each column of the question exists in a record of the table. Reads records only
-    /// until all columns were found. A table without records has any column.
+    /// until all columns were found. A table without records has the columns of its type; if the
+    /// catalog does not know them, it has any column.
     ///
     /// # Errors
     /// If a column does not exist; errors of reading.
-    pub(super) fn check_names(&self, transaction: &InteractiveTransaction) -> Result<()> {
+    pub fn check_names(&self, transaction: &InteractiveTransaction) -> Result<()> {
         let conditions = self.conditions.iter().map(|condition| &condition.column);
         let order = self.order.iter().map(|order| &order.column);
         let asked = conditions.chain(order).chain(self.columns.iter().flatten());
@@ -69,15 +71,60 @@ impl Query {
             return Err(error);
         }
         let search = search.lock().unwrap_or_else(PoisonError::into_inner);
-        match search.missing.first() {
-            Some(name) if search.records > 0 => {
-                let existing = listed(search.existing.iter().map(String::as_str));
-                bail!(
-                    "no record of table {:?} has a column {name:?}; the columns are {existing}",
-                    self.table.name
-                )
-            }
-            _ => Ok(()),
+        let has_records = search.records > 0;
+        let missing = match has_records {
+            true => search.missing.first(),
+            false => search.missing.iter().find(|name| !self.may_have(name)),
+        };
+        let Some(name) = missing else { return Ok(()) };
+        let existing = match has_records {
+            true => search.existing.clone(),
+            false => self.columns_of_type(),
+        };
+        let is_order = self.order.iter().any(|order| order.column == *name);
+        if let Some((column, direction)) = name.rsplit_once(':').filter(|_| is_order)
+            && existing.iter().any(|name| Some(&**name) == column.split('.').next())
+        {
+            bail!(
+                "--order {name:?}: {direction:?} is no direction; write {column}:asc or {column}:desc"
+            );
         }
+        let existing = listed(existing.iter().map(String::as_str));
+        let table = &self.table.name;
+        match has_records {
+            true => bail!(
+                "no record of table {table:?} has a column {name:?}; the columns are {existing}"
+            ),
+            false => bail!(
+                "table {table:?} has no records, and its type has no column {name:?}; the columns \
+                 are {existing}"
+            ),
+        }
+    }
+
+    /// Returns whether a record of the table may have a column, by the types in the catalog.
+    fn may_have(&self, column: &str) -> bool {
+        let ValueType::Postcard(kind) = &self.table.value else { return true };
+        let ColumnNames { key, value } = &self.names;
+        if key.iter().any(|name| name == column) || column == value || kind.may_have(column) {
+            return true;
+        }
+        match column.split_once('.') {
+            Some((first, path)) if key[..] == [first] => self.table.key.may_have(path),
+            Some((first, path)) => first == value && kind.may_have(path),
+            None => false,
+        }
+    }
+
+    /// The columns of the types in the catalog.
+    fn columns_of_type(&self) -> Vec<String> {
+        let mut columns = self.names.key.clone();
+        if let ValueType::Postcard(kind) = &self.table.value {
+            columns.extend(kind.all_fields());
+        }
+        if columns.len() == self.names.key.len() {
+            columns.push(self.names.value.clone());
+        }
+        columns
     }
 }

@@ -156,6 +156,16 @@ impl PostcardType {
         names
     }
 
+    /// Returns whether a value of some version may have a column: a field, or a part by its path.
+    pub fn may_have(&self, column: &str) -> bool {
+        let path: Vec<&str> = column.split('.').collect();
+        self.shapes.is_empty()
+            || self
+                .shapes
+                .iter()
+                .any(|(_, shape)| shape.may_have(&path) || shape.may_have(&[column]))
+    }
+
     /// The names of the fields, if the current version is a struct.
     pub fn fields(&self) -> Option<impl Iterator<Item = &str>> {
         match self.shape(self.version)? {

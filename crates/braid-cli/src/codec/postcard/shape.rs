@@ -85,6 +85,28 @@ impl Shape {
         }
     }
 
+    /// Returns whether a value of this shape may have a part at a path: names of fields and variants,
+    /// and numbers of elements.
+    pub fn may_have(&self, path: &[&str]) -> bool {
+        let Some((first, rest)) = path.split_first() else { return true };
+        let number = first.parse::<usize>().ok();
+        match self {
+            Self::Unknown | Self::Map(..) | Self::Around(_) => true,
+            Self::Plain(_) => false,
+            Self::Option(inner) => inner.may_have(path) || *first == "Some" && inner.may_have(rest),
+            Self::List(inner) => number.is_some() && inner.may_have(rest),
+            Self::Array(inner, count) => {
+                number.is_some_and(|number| number < *count) && inner.may_have(rest)
+            }
+            Self::Tuple(parts) => {
+                number.and_then(|number| parts.get(number)).is_some_and(|part| part.may_have(rest))
+            }
+            Self::Struct(parts) | Self::Enum(parts) => {
+                parts.iter().any(|(name, part)| name == first && part.may_have(rest))
+            }
+        }
+    }
+
     /// Returns whether keys of maps with this shape are strings of a JSON object.
     pub fn is_name(&self) -> bool {
         match self {

@@ -9,7 +9,7 @@ mod row_format;
 mod row_types;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -65,8 +65,10 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
             Ok(1)
         }
         Format::Csv => {
-            out.write_all(&rows.header())?;
-            reader.write(&rows, &mut out)
+            let mut out = WithHeader { header: rows.header(), out };
+            let exported = reader.write(&rows, &mut out)?;
+            out.finish()?;
+            Ok(exported)
         }
         Format::Jsonl => reader.write(&rows, &mut out),
         #[cfg(not(feature = "parquet"))]
@@ -101,6 +103,32 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
         output.line(&format!("exported {} of {table:?} to {file}", counted(exported, "record")))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a header before the first rows, so that an error in them is reported without it.
+struct WithHeader {
+    header: Vec<u8>,
+    out: File,
+}
+
+impl WithHeader {
+    /// Writes the header of a file without rows.
+    fn finish(mut self) -> io::Result<()> {
+        self.out.write_all(&self.header)
+    }
+}
+
+impl Write for WithHeader {
+    fn write(&mut self, page: &[u8]) -> io::Result<usize> {
+        if !page.is_empty() {
+            self.out.write_all(&std::mem::take(&mut self.header))?;
+        }
+        self.out.write(page)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// Writes a file under a temporary name, and renames it once it is on disk.
