@@ -3,7 +3,7 @@
 use braiddb::{Database, Transaction};
 use clap::CommandFactory;
 use pollster::block_on;
-use rustyline::completion::Completer;
+use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::Validator;
@@ -95,18 +95,32 @@ impl Completions {
         }
         columns
     }
+
+    /// As `words`. A space follows the only word, unless more may belong to it: a comma between
+    /// columns, or the direction of an order.
+    fn candidates(&self, line: &str) -> (usize, Vec<Pair>) {
+        let (begin, words) = self.words(line);
+        let word_begin = line.rfind(' ').unwrap_or_default();
+        let is_list = ["--columns", "--order"].map(|option| line[..word_begin].ends_with(option));
+        let is_only = words.len() == 1 && !is_list.contains(&true);
+        let pair = |word: String| {
+            let replacement = if is_only { format!("{word} ") } else { word.clone() };
+            Pair { display: word, replacement }
+        };
+        (begin, words.into_iter().map(pair).collect())
+    }
 }
 
 impl Completer for Completions {
-    type Candidate = String;
+    type Candidate = Pair;
 
     fn complete(
         &self,
         line: &str,
         pos: usize,
         _: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(self.words(&line[..pos]))
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        Ok(self.candidates(&line[..pos]))
     }
 }
 
@@ -149,6 +163,18 @@ mod tests {
             );
             assert_eq!(words("scan users --columns key,nam"), (25, vec!["name".to_owned()]));
             assert_eq!(words("scan users --where k").1, ["key"]);
+            let only = |line: &str| {
+                let (_, found) = completions.candidates(line);
+                found.into_iter().map(|pair| pair.replacement).collect::<Vec<_>>()
+            };
+            assert_eq!(only("sc"), ["scan "]);
+            assert_eq!(only("scan use"), ["users "]);
+            assert_eq!(only("scan us"), ["usage", "users"]);
+            assert_eq!(only("scan users --or"), ["--order "]);
+            assert_eq!(only("scan users --where nam"), ["name "]);
+            for line in ["scan users --columns nam", "scan users --order key,nam"] {
+                assert_eq!(only(line), ["name"], "{line}");
+            }
             for line in ["tables ", "none ", "scan none --where ", "put users 1 "] {
                 assert_eq!(words(line).1, Vec::<String>::new(), "{line}");
             }
