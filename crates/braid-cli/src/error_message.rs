@@ -2,19 +2,14 @@
 
 use std::path::Path;
 
-use braiddb::{Database, IndexError, LogError};
+use braiddb::{IndexError, LogError, MissingTable};
 
 use crate::verb::path_error;
-
-/// Maximum number of existing tables that the message about a missing table names.
-const MAX_LISTED_TABLES: usize = 8;
 
 /// The message of an error. Adds advice about the command line, which the engine does not know.
 pub fn of(error: &anyhow::Error) -> String {
     let causes = error.chain().map(|cause| match cause.downcast_ref() {
-        Some(braiddb::Error::TableNotFound(table)) => {
-            format!("there is no table {table:?}; braid tables lists the tables")
-        }
+        Some(braiddb::Error::TableNotFound(missing)) => no_table(missing),
         // The engine names its own options.
         Some(braiddb::Error::Options(said)) if said.contains("memory_budget") => {
             format!("{said}; --memory sets the budget here, in MiB")
@@ -51,36 +46,18 @@ pub fn of(error: &anyhow::Error) -> String {
     message.expect("the chain begins with the error")
 }
 
-/// A table that a command names and that the database does not have.
-#[derive(Debug)]
-struct NoTable {
-    name: String,
-    existing: Vec<String>,
-}
-
-impl std::error::Error for NoTable {}
-
-impl std::fmt::Display for NoTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, existing } = self;
-        write!(f, "there is no table {name:?}; ")?;
-        let listed = &existing[..existing.len().min(MAX_LISTED_TABLES)];
-        let names = listed.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-        match existing.len() - listed.len() {
-            0 if existing.is_empty() => f.write_str("the database has no tables"),
-            0 => write!(f, "the database has {names}"),
-            more => write!(f, "the database has {names} and {more} more, which braid tables lists"),
+/// Message about a table that a command names and that the database does not have.
+fn no_table(missing: &MissingTable) -> String {
+    let existing = match missing.existing.as_deref() {
+        None => "braid tables lists the tables".to_owned(),
+        Some([]) => "the database has no tables".to_owned(),
+        Some(existing) => {
+            let names: Vec<String> = existing.iter().map(|name| format!("{name:?}")).collect();
+            let more = if missing.has_more { " and more, which braid tables lists" } else { "" };
+            format!("the database has {}{more}", names.join(", "))
         }
-    }
-}
-
-/// Adds the names of existing tables to the error of a command that names a missing table.
-pub fn with_tables(db: &Database, error: anyhow::Error) -> anyhow::Error {
-    let Some(braiddb::Error::TableNotFound(name)) = error.downcast_ref() else { return error };
-    // Without them, the message refers to the command that lists them.
-    let Ok(tables) = pollster::block_on(db.tables()) else { return error };
-    let existing = tables.into_iter().map(|table| table.name).collect();
-    NoTable { name: name.clone(), existing }.into()
+    };
+    format!("there is no table {:?}; {existing}", missing.name)
 }
 
 /// Message of [`LogError::NotADatabase`] with the remedy for a command.

@@ -33,7 +33,6 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Verb};
-use braiddb::Database;
 use output::Output;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -61,39 +60,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a verb on a database. Its error about a missing table names the existing ones.
-fn on(
-    db: Database,
-    verb: impl FnOnce(&Database) -> anyhow::Result<ExitCode>,
-) -> anyhow::Result<ExitCode> {
-    verb(&db).map_err(|error| error_message::with_tables(&db, error))
-}
-
 fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
     match &arguments.verb {
         Verb::Demo(demo) => verb::demo::run(demo, output),
         Verb::Import { store, import } => verb::import::run(import, store, output),
-        Verb::Export { store, export } => {
-            on(store.open_to_read()?, |db| verb::export::run(db, export, output))
-        }
-        Verb::Get { store, record } => {
-            on(store.open_to_read()?, |db| verb::point::get(db, record, output))
-        }
+        Verb::Export { store, export } => verb::export::run(&store.open_to_read()?, export, output),
+        Verb::Get { store, record } => verb::point::get(&store.open_to_read()?, record, output),
         Verb::Put { store, record, value } => {
             verb::point::put(&store.open_or_create()?, record, value)
         }
-        Verb::Delete { store, record } => {
-            on(store.open_existing()?, |db| verb::point::delete(db, record))
-        }
-        Verb::Scan { store, scan } => {
-            on(store.open_to_read()?, |db| verb::scan::run(db, scan, output))
-        }
+        Verb::Delete { store, record } => verb::point::delete(&store.open_existing()?, record),
+        Verb::Scan { store, scan } => verb::scan::run(&store.open_to_read()?, scan, output),
         Verb::Tables { store } => verb::overview::tables(&store.open_to_read()?, output),
-        Verb::Drop { store, table } => {
-            on(store.open_existing()?, |db| verb::table::drop(db, table))
-        }
+        Verb::Drop { store, table } => verb::table::drop(&store.open_existing()?, table),
         Verb::Rename { store, table, to } => {
-            on(store.open_existing()?, |db| verb::table::rename(db, table, to))
+            verb::table::rename(&store.open_existing()?, table, to)
         }
         Verb::Stats { watch, from, store } => {
             verb::overview::stats(store, from.as_deref(), *watch, output)

@@ -100,7 +100,7 @@ fn a_path_without_a_database_is_reported_with_a_remedy() {
         braid.run(&["put", &format!("t{number}"), "a", "1"], 0);
     }
     let (_, said) = braid.run(&["get", "x", "a"], 3);
-    assert!(said.contains("\"t6\" and 3 more, which braid tables lists"), "{said}");
+    assert!(said.contains("\"t6\" and more, which braid tables lists"), "{said}");
     let (_, said) = braid.run(&["backup", &file], 3);
     assert!(said.contains("it is a file") && !said.contains("at offset"), "{said}");
 }

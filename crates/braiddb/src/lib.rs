@@ -176,9 +176,9 @@ pub use braid_derive::Key;
 pub use database::guide;
 pub use database::{
     BusyWith, ChangesError, Contended, Database, EncodedKey, Error, ErrorKind, Index, IndexError,
-    IndexKeys, IndexOptions, InteractiveTransaction, KeyRange, MemoryBudget, MemoryLimit, Misuse,
-    Options, Outcome, Overload, RecordKey, Result, Savepoint, Scan, Snapshot, SourceRun,
-    StagedTable, Stats, Table, TableOptions, Ticket, Transaction, TransactionBuilder,
+    IndexKeys, IndexOptions, InteractiveTransaction, KeyRange, MemoryBudget, MemoryLimit,
+    MissingTable, Misuse, Options, Outcome, Overload, RecordKey, Result, Savepoint, Scan, Snapshot,
+    SourceRun, StagedTable, Stats, Table, TableOptions, Ticket, Transaction, TransactionBuilder,
     TransactionEnd, Tuning, TypeMismatch, UniqueViolation, WeakDatabase, block_on,
 };
 pub use index::MAX_KEY_BYTES;

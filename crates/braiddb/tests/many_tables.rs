@@ -152,7 +152,7 @@ fn a_new_table_is_visible_only_to_its_creator_until_it_commits() {
         let earlier = block_on(db.begin()).unwrap();
         let refused = block_on(earlier.put(&table, &2, &2));
         assert!(
-            matches!(&refused, Err(Error::TableNotFound(name)) if name == "new"),
+            matches!(&refused, Err(Error::TableNotFound(missing)) if missing.name == "new"),
             "{refused:?}"
         );
         let refused = block_on(earlier.get(&table, &1));

@@ -13,7 +13,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::any_table::AnyTable;
 use crate::arguments::Changes;
 use crate::codec::{append_json, to_hex};
-use crate::error_message;
 use crate::output::{Output, escaped};
 use crate::store::{StoreArguments, existing_table};
 
@@ -26,8 +25,7 @@ pub fn run(changes: &Changes, store: &StoreArguments, output: &Output) -> Result
     let mut left = changes.limit.unwrap_or(u64::MAX);
     loop {
         let db = store.open_to_read()?;
-        left = print_new(&db, changes, &mut token, left, output)
-            .map_err(|error| error_message::with_tables(&db, error))?;
+        left = print_new(&db, changes, &mut token, left, output)?;
         db.close()?;
         if !changes.follow || left == 0 {
             break;
@@ -66,9 +64,8 @@ fn print_new(
 ) -> Result<u64> {
     let tables = Tables::new(db)?;
     for name in &changes.table {
-        if !tables.by_name.contains_key(name) {
-            return Err(Error::TableNotFound(name.clone()).into());
-        }
+        // Its error names the existing tables.
+        existing_table(db, name)?;
     }
     let past = db.past_changes(*token).map_err(without_snapshot)?;
     for transaction in past {
@@ -108,17 +105,15 @@ fn without_snapshot(error: Error) -> anyhow::Error {
 /// The types of tables, by their numbers.
 struct Tables {
     by_id: HashMap<u32, AnyTable>,
-    by_name: HashMap<String, u32>,
 }
 
 impl Tables {
     fn new(db: &Database) -> Result<Self> {
-        let (mut by_id, mut by_name) = (HashMap::new(), HashMap::new());
+        let mut by_id = HashMap::new();
         for table in block_on(db.tables())? {
             by_id.insert(table.id, existing_table(db, &table.name)?);
-            by_name.insert(table.name, table.id);
         }
-        Ok(Self { by_id, by_name })
+        Ok(Self { by_id })
     }
 
     /// The key and the value of a change as JSON. Records of dropped tables are bytes.

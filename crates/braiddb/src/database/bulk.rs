@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use super::blocking::refuse_on_worker;
-use super::error::{BusyWith, Error, Misuse, Result};
+use super::error::{BusyWith, Error, MissingTable, Misuse, Result};
 use super::handle::Database;
 use super::run::{Request, once_durable};
 use super::table::Table;
@@ -252,7 +252,7 @@ fn cannot_begin(why: CannotBegin) -> Error {
         CannotBegin::IndexBusy(table) => {
             Error::Busy(BusyWith::TableChange { table: table.to_string() })
         }
-        CannotBegin::Gone(table) => Error::TableNotFound(table.to_string()),
+        CannotBegin::Gone(table) => MissingTable::new(&*table).into(),
         CannotBegin::Log(error) => error.into(),
         CannotBegin::Closing => Error::Closed,
     }

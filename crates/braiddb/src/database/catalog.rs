@@ -360,12 +360,21 @@ impl Transaction {
         V: Value + ?Sized,
     {
         V::check()?;
-        let missing = || Error::TableNotFound(name.to_owned());
-        let mut description = self.describe(name).await?.ok_or_else(missing)?;
+        let description = self.describe_existing(name).await?;
+        self.open_described(description).await
+    }
+
+    /// Opens the table with this description.
+    async fn open_described<K, V>(&self, mut description: TableDescription) -> Result<Table<K, V>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let name = description.name.clone();
         let (key_type, value_type) = (K::key_type_name(), type_name(V::type_name())?);
         let keys = [&*description.key_type, &*key_type];
         let values = [&*description.value_type, &*value_type];
-        if let Some(mismatch) = TypeMismatch::find(name, keys, values, V::reads(values[0])) {
+        if let Some(mismatch) = TypeMismatch::find(&name, keys, values, V::reads(values[0])) {
             return Err(Error::Misuse(Misuse::TableType(Box::new(mismatch))));
         }
         // A full disk leaves an update of the structure alone to a later transaction, because that is
@@ -378,7 +387,7 @@ impl Transaction {
             && description.update_values(value_type, V::shape())
         {
             let row = description.encode();
-            self.write_row(name_key(name), WriteIntent::Put(&row)).await?;
+            self.write_row(name_key(&name), WriteIntent::Put(&row)).await?;
         }
         Ok(self.handle(&description))
     }
@@ -414,8 +423,7 @@ impl Transaction {
         &self,
         name: &str,
     ) -> Result<(Table<[u8], [u8]>, TableDescription)> {
-        let missing = || Error::TableNotFound(name.to_owned());
-        let description = self.describe(name).await?.ok_or_else(missing)?;
+        let description = self.describe_existing(name).await?;
         Ok((self.handle(&description), description))
     }
 
@@ -473,9 +481,10 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        match self.open_table(name).await {
-            Err(Error::TableNotFound(_)) => self.create_table_with(name, options).await,
-            opened => opened,
+        V::check()?;
+        match self.describe(name).await? {
+            Some(description) => self.open_described(description).await,
+            None => self.create_table_with(name, options).await,
         }
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::blocking::refuse_on_worker;
 use super::catalog::{check_name, name_key};
 use super::dropped_row::{DroppedTable, key_of};
-use super::error::{BusyWith, Error, Result};
+use super::error::{BusyWith, Error, MissingTable, Result};
 use super::handle::Database;
 use super::index::IndexStage;
 use super::run::{commit_on_worker, commit_with};
@@ -141,8 +141,7 @@ impl Database {
 
 /// Returns the table of this name, and the exclusive right to change its indexes.
 async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
-    let (found, _) = commit_on_worker(async |tx| tx.describe(name).await).await?;
-    let found = found.ok_or_else(|| Error::TableNotFound(name.to_owned()))?;
+    let (found, _) = commit_on_worker(async |tx| tx.describe_existing(name).await).await?;
     let table = WorkerTransactions::current().engine().table(TableId(found.id));
     let busy = || Error::Busy(BusyWith::TableChange { table: name.to_owned() });
     let changing = ChangingIndexes::begin(&table).ok_or_else(busy)?;
@@ -205,7 +204,7 @@ impl Transaction {
     /// Returns the catalog row of this name, which must belong to this table.
     async fn row_of(&self, table: u32, name: &str) -> Result<TableDescription> {
         let found = self.describe(name).await?.filter(|found| found.id == table);
-        found.ok_or_else(|| Error::TableNotFound(name.to_owned()))
+        found.ok_or_else(|| MissingTable::new(name).into())
     }
 
     /// Lists a table and its indexes as dropped in the catalog. Returns the entry tables of the

@@ -4,6 +4,7 @@ mod contended;
 mod convert;
 mod details;
 mod kind;
+mod missing_table;
 mod misuse;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -17,6 +18,7 @@ pub use crate::transaction::{IndexError, RecordKey, UniqueViolation};
 pub use contended::Contended;
 pub use details::{BusyWith, ChangesError, MemoryLimit, TransactionEnd};
 pub use kind::ErrorKind;
+pub use missing_table::MissingTable;
 pub use misuse::{Misuse, TypeMismatch};
 
 /// A failed call, grouped by what the caller can do about it; see [`Error::kind`].
@@ -102,8 +104,8 @@ pub enum Error {
     /// No table has this name.
     ///
     /// Written: nothing. Remedy: create the table, or correct the name.
-    #[error("table {0:?} does not exist; create it first, or correct the name")]
-    TableNotFound(String),
+    #[error("{0}")]
+    TableNotFound(Box<MissingTable>),
     /// A table of this name exists already.
     ///
     /// Written: nothing. Remedy: open the table, or choose another name.
@@ -235,7 +237,7 @@ impl Error {
     /// Returns what the caller can do about this error.
     ///
     /// ```
-    /// use braiddb::{Error, ErrorKind};
+    /// use braiddb::{Error, ErrorKind, MissingTable};
     ///
     /// /// The status code of a service's answer.
     /// fn status(error: &Error) -> u16 {
@@ -246,7 +248,7 @@ impl Error {
     ///         _ => 500,
     ///     }
     /// }
-    /// assert_eq!(status(&Error::TableNotFound("drafts".to_owned())), 400);
+    /// assert_eq!(status(&MissingTable::new("drafts").into()), 400);
     /// assert_eq!(status(&Error::Overloaded), 503);
     /// ```
     #[must_use]

@@ -13,6 +13,7 @@ mod drop;
 mod dropped_row;
 mod encode;
 mod error;
+mod existing_tables;
 mod expiry;
 mod guest;
 #[cfg(any(doc, doctest))]
@@ -75,8 +76,8 @@ pub use changes::{
 };
 pub use contents::TableContents;
 pub use error::{
-    BusyWith, ChangesError, Contended, Error, ErrorKind, IndexError, MemoryLimit, Misuse,
-    RecordKey, Result, TransactionEnd, TypeMismatch, UniqueViolation,
+    BusyWith, ChangesError, Contended, Error, ErrorKind, IndexError, MemoryLimit, MissingTable,
+    Misuse, RecordKey, Result, TransactionEnd, TypeMismatch, UniqueViolation,
 };
 pub use handle::Database;
 pub use index::{

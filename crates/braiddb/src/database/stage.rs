@@ -8,7 +8,7 @@ use super::blocking::refuse_on_worker;
 use super::catalog::{check_name, name_key, type_name};
 use super::drop::drop_staged;
 use super::dropped_row::DroppedTable;
-use super::error::{Error, Result};
+use super::error::{Error, MissingTable, Result};
 use super::handle::Database;
 use super::table::Table;
 use super::table_description::TableDescription;
@@ -314,7 +314,10 @@ impl Transaction {
         if !self.touch_dropped(dropped).await? {
             let exists = self.describe(&description.name).await?.is_some();
             let name = description.name.clone();
-            return Err(if exists { Error::TableExists(name) } else { Error::TableNotFound(name) });
+            return Err(match exists {
+                true => Error::TableExists(name),
+                false => MissingTable::new(name).into(),
+            });
         }
         let row = description.encode();
         match self.write_row(name_key(&description.name), WriteIntent::Insert(&row)).await {

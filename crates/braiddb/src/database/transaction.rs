@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::encode::{check_key, encode, encode_for, encode_range, starting_with};
-use super::error::{Error, Misuse, Result};
+use super::error::{Error, MissingTable, Misuse, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use crate::record::{self, Records};
@@ -116,7 +116,7 @@ impl Transaction {
     #[cold]
     fn why_not_usable(&self, table: &record::Records, name: &str) -> Error {
         if self.engine().owns(table) {
-            Error::TableNotFound(name.to_owned())
+            MissingTable::new(name).into()
         } else {
             Error::Misuse(Misuse::ForeignTable(name.to_owned()))
         }

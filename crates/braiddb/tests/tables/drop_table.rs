@@ -242,7 +242,7 @@ fn a_renamed_table_keeps_its_records_its_indexes_and_its_handles() {
         let refused = block_on(db.rename_table("numbers", "taken"));
         assert!(matches!(refused, Err(Error::TableExists(name)) if name == "taken"));
         let refused = block_on(db.rename_table("missing", "free"));
-        assert!(matches!(refused, Err(Error::TableNotFound(name)) if name == "missing"));
+        assert!(matches!(refused, Err(Error::TableNotFound(missing)) if missing.name == "missing"));
         let refused = block_on(db.rename_table("numbers", "braid.numbers"));
         assert!(matches!(refused, Err(Error::Misuse(Misuse::TableName(_)))));
         block_on(db.rename_table("numbers", "numbers")).unwrap();

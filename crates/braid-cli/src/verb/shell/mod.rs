@@ -116,12 +116,6 @@ impl Shell<'_> {
 
     /// Runs a line. Returns `false` if it leaves the shell.
     fn run_line(&mut self, line: &str) -> Result<bool> {
-        let db = self.db;
-        self.step(line).map_err(|error| error_message::with_tables(db, error))
-    }
-
-    /// As `run_line`; the error about a missing table does not name the existing ones.
-    fn step(&mut self, line: &str) -> Result<bool> {
         let step = match Step::parse(line)? {
             None => return Ok(true),
             Some(Ok(step)) => step,

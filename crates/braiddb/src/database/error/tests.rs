@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    BusyWith, ChangesError, Error, ErrorKind, IndexError, MemoryLimit, Misuse, RecordKey,
-    TransactionEnd, TypeMismatch, UniqueViolation,
+    BusyWith, ChangesError, Error, ErrorKind, IndexError, MemoryLimit, MissingTable,
+    Misuse, RecordKey, TransactionEnd, TypeMismatch, UniqueViolation,
 };
 use crate::database::changes::TokenError;
 use crate::log::LogError;
@@ -20,6 +20,11 @@ use crate::types::{DecodeError, EncodeError};
 
 /// Number of variants of [`Error`].
 const VARIANTS: usize = 25;
+
+fn missing_table(existing: &[&str], has_more: bool) -> MissingTable {
+    let existing = existing.iter().map(|name| (*name).to_owned()).collect();
+    MissingTable { existing: Some(existing), has_more, ..MissingTable::new("t") }
+}
 
 /// Position of a variant: a new variant must be added here and to the samples.
 fn position(error: &Error) -> usize {
@@ -171,7 +176,9 @@ fn samples() -> Vec<Error> {
             index: "by_name".into(),
             key: key(),
         })),
-        Error::TableNotFound("t".into()),
+        MissingTable::new("t").into(),
+        missing_table(&[], false).into(),
+        missing_table(&["a", "b"], true).into(),
         Error::TableExists("t".into()),
         Error::Options("workers is 0; choose a number from 1 to 256".into()),
         Error::Panicked("index out of bounds".into()),

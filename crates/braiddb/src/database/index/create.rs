@@ -17,7 +17,7 @@ use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
 use super::{Index, IndexKeys, IndexOptions, IndexProgress, erase};
 use crate::database::blocking::refuse_on_worker;
 use crate::database::catalog::{CatalogEntry, check_name, type_name};
-use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
+use crate::database::error::{BusyWith, Error, IndexError, MissingTable, Misuse, Result};
 use crate::database::handle::Database;
 use crate::database::table::Table;
 use crate::database::transaction::Transaction;
@@ -389,7 +389,7 @@ impl Transaction {
         wanted: &IndexDescription,
     ) -> Result<IndexDescription> {
         if !self.core().may_use(table) {
-            return Err(Error::TableNotFound(wanted.table.clone()));
+            return Err(MissingTable::new(&wanted.table).into());
         }
         // The index would outlive a staged table that is discarded.
         if self.is_listed_as_dropped(wanted.table_id).await? {

@@ -1,7 +1,7 @@
 //! Application of row writes.
 
 use super::row_writes::{RowWrite, RowWrites};
-use crate::database::error::{Error, Misuse, Result};
+use crate::database::error::{Error, MissingTable, Misuse, Result};
 use crate::database::transaction::Transaction;
 use crate::record::Records;
 use crate::sched::engine_code;
@@ -45,7 +45,7 @@ impl Transaction {
         let rows: Vec<RowWrite<'_>> = writes.rows().collect();
         for of_table in rows.chunk_by(|one, next| one.table == next.table) {
             let table = of_table[0].table;
-            let missing = || Error::TableNotFound(table.to_owned());
+            let missing = || Error::from(MissingTable::new(table));
             let id = self.table_id_of(table).await?.ok_or_else(missing)?;
             let records = self.engine().table(id);
             if !self.core().may_use(&records) {

@@ -16,6 +16,7 @@ mod guests_beside;
 mod image_demand;
 mod interrupted;
 mod killed;
+mod missing_tables;
 mod page_checkpoints;
 mod paged_deep;
 mod paged_disk;
