@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use crate::record::ShowKey;
 use crate::transaction::NamedKeys;
+use crate::types::{DecodeError, TableKey};
 
 /// Records of a conflict: one key or a range of keys that a transaction was about to write or had
 /// read, and that another transaction wrote.
@@ -15,6 +16,39 @@ pub struct Contended {
     /// Bounds of the encoded keys; both bounds are the key if it is a single one.
     pub keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     show_key: ShowKey,
+}
+
+impl Contended {
+    /// Decodes the key as this type. Returns `None` for a range of keys.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let seats: Table<(u64, String), u64> = db.create_table("seats").await?;
+    /// let seat = (7, "B".to_owned());
+    /// let (first, second) = (db.begin().await?, db.begin().await?);
+    /// first.put(&seats, &seat, &1).await?;
+    /// match second.put(&seats, &seat, &2).await {
+    ///     Err(Error::Conflict { record: Some(record), .. }) => {
+    ///         assert_eq!(record.key_as::<(u64, String)>()?, Some(seat));
+    ///     }
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// An error if the bytes encode no such key.
+    pub fn key_as<K: TableKey + ?Sized>(&self) -> Result<Option<K::Decoded>, DecodeError> {
+        match &self.keys {
+            (Bound::Included(low), Bound::Included(high)) if low == high => {
+                K::decode_key(low).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 impl From<NamedKeys> for Contended {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    BusyWith, ChangesError, Error, ErrorKind, IndexError, MemoryLimit, MissingTable,
+    BusyWith, ChangesError, Contended, Error, ErrorKind, IndexError, MemoryLimit, MissingTable,
     Misuse, RecordKey, TransactionEnd, TypeMismatch, UniqueViolation,
 };
 use crate::database::changes::TokenError;
@@ -267,4 +267,20 @@ fn failures_of_files_are_grouped_by_remedy() {
 #[test]
 fn an_error_is_small() {
     assert!(size_of::<Error>() <= 40, "{} bytes", size_of::<Error>());
+}
+
+#[test]
+fn the_key_of_a_conflict_is_decoded() {
+    let contended = |keys| {
+        let (table, show_key) = ("t".to_owned(), ShowKey(|_| None));
+        Contended::from(NamedKeys { table, keys, show_key })
+    };
+    let key = || 7_u64.to_be_bytes().to_vec();
+    let one = contended((Bound::Included(key()), Bound::Included(key())));
+    assert_eq!(one.key_as::<u64>().unwrap(), Some(7));
+    assert!(one.key_as::<u8>().is_err());
+    let two = contended((Bound::Included(key()), Bound::Excluded(vec![9])));
+    assert_eq!(two.key_as::<u64>().unwrap(), None);
+    let all = contended((Bound::Unbounded, Bound::Unbounded));
+    assert_eq!(all.key_as::<u64>().unwrap(), None);
 }
