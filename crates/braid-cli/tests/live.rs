@@ -274,3 +274,53 @@ fn the_socket_of_a_killed_process_is_replaced() {
         assert!(!path.exists());
     });
 }
+
+/// Mounts a small disk at `$1`, and backs the database `$3` up to it, first without enough space.
+const FULL_DISK: &str = r#"
+mount -t tmpfs -o size=2m braid-test "$1" || exit 99
+run() { "$@"; echo "code $?"; }
+run "$2" backup "$1/copy" --db "$3"
+run "$2" get t 1 --db "$1/copy"
+run "$2" restore "$1/copy" --db "$1/restored"
+run "$2" check --db "$3"
+mount -o remount,size=200m "$1" || exit 98
+rm -r "$1/copy"
+run "$2" backup "$1/copy" --db "$3"
+run "$2" get t 1 --db "$1/copy"
+"#;
+
+#[test]
+fn a_backup_to_a_full_disk_is_incomplete_and_is_no_database() {
+    let braid = Braid::new();
+    let value = "x".repeat(1 << 20);
+    let rows: String = (0..8).map(|id| format!("{id},{value}\n")).collect();
+    let file = braid.file("rows.csv", format!("id,value\n{rows}"));
+    braid.import(&file, &["--value", "value"], 0);
+    let disk = braid.path("disk");
+    fs::create_dir(&disk).unwrap();
+    // The mount ends with the command, because only the command sees it.
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", FULL_DISK, "sh", &disk]);
+    command.arg(assert_cmd::cargo::cargo_bin("braid")).arg(braid.directory());
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if !matches!(output.status.code(), Some(0)) {
+        eprintln!("not tested, because this machine forbids mounts: {said}");
+        return;
+    }
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let codes: Vec<&str> = shown.lines().filter(|line| line.starts_with("code ")).collect();
+    let expected = ["code 3", "code 3", "code 3", "code 0", "code 0", "code 0"];
+    assert_eq!(codes, expected, "{shown} {said}");
+    let said: Vec<&str> = said.lines().collect();
+    assert!(said[0].starts_with("braid: the backup is incomplete: cannot "), "{said:?}");
+    assert!(
+        said[0].contains("No space left on device")
+            && said[0].contains("remove the incomplete copy, free space there")
+            && said[0].ends_with("the database itself is unaffected"),
+        "{said:?}"
+    );
+    assert!(said[1].contains("does not hold a database: it has no braid.meta"), "{said:?}");
+    assert!(said[2].contains("is not a backup: it has no file braid.meta"), "{said:?}");
+    assert!(shown.contains(&value) && shown.contains("no problems found"), "{}", shown.len());
+}

@@ -8,7 +8,13 @@ use braiddb::{Database, Error};
 /// Drops a table.
 pub fn drop(db: &Database, table: &str) -> Result<ExitCode> {
     let dropped = pollster::block_on(db.drop_table(table));
-    if let Err(error @ Error::DiskFull(_)) = &dropped
+    finish_drop(db, table, dropped)
+}
+
+/// Reports the result of a drop. After an error the table may be dropped nevertheless.
+fn finish_drop(db: &Database, table: &str, dropped: Result<(), Error>) -> Result<ExitCode> {
+    if let Err(error) = &dropped
+        && !matches!(error, Error::TableNotFound(_))
         && let Ok(tables) = pollster::block_on(db.tables())
         && tables.iter().all(|other| other.name != table)
     {
@@ -36,5 +42,55 @@ fn finish(db: &Database, result: Result<(), Error>) -> Result<ExitCode> {
             bail!("a table {name:?} already exists; drop it first, or choose another name")
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use braiddb::{LogError, MissingTable, Options};
+    use pollster::block_on;
+
+    use super::*;
+    use crate::error_message;
+    use crate::limit::{PART_SECONDS, with_limit};
+
+    /// The catalog decides, not the error.
+    #[test]
+    fn a_failed_drop_reports_whether_the_table_is_dropped() {
+        with_limit(PART_SECONDS, |_| {
+            let db = Database::in_memory(Options::default().workers(1)).unwrap();
+            block_on(db.create_table::<u64, str>("t")).unwrap();
+            let grow = |kind: io::ErrorKind| {
+                let cause = Arc::new(io::Error::from(kind));
+                Arc::new(LogError::CannotGrow { action: "extend", path: "log".into(), cause })
+            };
+            let full = Error::DiskFull(grow(io::ErrorKind::StorageFull));
+            let refused = Error::Io(grow(io::ErrorKind::FileTooLarge));
+            let report = |error: &Error| {
+                error_message::of(&finish_drop(&db, "t", Err(error.clone())).unwrap_err())
+            };
+            for error in [&full, &refused] {
+                let said = report(error);
+                assert!(said.contains("the log cannot grow"), "{said}");
+                assert!(!said.contains("is dropped"), "{said}");
+            }
+            block_on(db.drop_table("t")).unwrap();
+            for error in [&full, &refused] {
+                let said = report(error);
+                assert!(
+                    said.starts_with(
+                        "table \"t\" is dropped, but some of its disk space is not free yet; the \
+                         next command that opens the database continues: the log cannot grow"
+                    ),
+                    "{said}"
+                );
+            }
+            let said = report(&MissingTable::new("t").into());
+            assert!(said.starts_with("there is no table \"t\""), "{said}");
+            db.close().unwrap();
+        });
     }
 }
