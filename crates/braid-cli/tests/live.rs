@@ -324,3 +324,23 @@ fn a_backup_to_a_full_disk_is_incomplete_and_is_no_database() {
     assert!(said[2].contains("is not a backup: it has no file braid.meta"), "{said:?}");
     assert!(shown.contains(&value) && shown.contains("no problems found"), "{}", shown.len());
 }
+
+#[test]
+fn statistics_name_the_slots_that_hold_the_log() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let (db, table) = open(&braid);
+        braiddb::block_on(db.create_change_slot("search", 1 << 30)).unwrap();
+        braiddb::block_on(db.put(&table, &200, &"x".repeat(10_000))).unwrap();
+        let (shown, _) = braid.run(&["stats", "--json"], 0);
+        let stats: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let slot = &stats["change_slots"]["search"];
+        assert!(slot["behind_bytes"].as_u64() > Some(10_000), "{stats}");
+        assert_eq!((&slot["max_bytes"], &slot["lost"]), (&(1 << 30).into(), &false.into()));
+        let holders = db.stats().log_holders;
+        assert_eq!(holders[0].slot.as_deref(), Some("search"), "{holders:?}");
+        let (shown, _) = braid.run(&["stats"], 0);
+        assert!(shown.contains("change_slots.search.behind_bytes"), "{shown}");
+        db.close().unwrap();
+    });
+}

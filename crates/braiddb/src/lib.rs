@@ -245,8 +245,8 @@ pub mod stats {
     //! Parts of [`Stats`](crate::Stats), and the sizes of tables.
 
     pub use crate::database::{
-        AbortStats, LogPositions, MemoryStats, PageStats, SuspensionStats, TableContents,
-        TableSize, WorkerStats,
+        AbortStats, LogHolder, LogPositions, MemoryStats, PageStats, SuspensionStats,
+        TableContents, TableSize, WorkerStats,
     };
     pub use crate::log::LogStats;
 }

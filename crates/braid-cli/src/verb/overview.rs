@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use braiddb::changes::ChangeSlot;
 use braiddb::stats::{TableContents, TableSize};
 use braiddb::tables::TableDescription;
 use braiddb::{Database, Stats};
@@ -124,7 +125,19 @@ pub fn stats(
 
 /// Shows the statistics of an open database.
 pub fn stats_of(db: &Database, output: &Output) -> Result<()> {
-    show(&Overview { stats: db.stats(), tables: table_figures(db)? }, output)
+    show(
+        &Overview { stats: db.stats(), change_slots: slots(db)?, tables: table_figures(db)? },
+        output,
+    )
+}
+
+/// The change slots by name, with the log that each holds.
+fn slots(db: &Database) -> Result<BTreeMap<String, SlotFigures>> {
+    let figures = |slot: ChangeSlot| {
+        let ChangeSlot { name, behind_bytes, max_bytes, lost, .. } = slot;
+        (name, SlotFigures { behind_bytes, max_bytes, lost })
+    };
+    Ok(block_on(db.change_slots())?.into_iter().map(figures).collect())
 }
 
 /// The statistics of the database and of each table.
@@ -132,7 +145,16 @@ pub fn stats_of(db: &Database, output: &Output) -> Result<()> {
 struct Overview {
     #[serde(flatten)]
     stats: Stats,
+    change_slots: BTreeMap<String, SlotFigures>,
     tables: BTreeMap<String, TableFigures>,
+}
+
+/// The log that a change slot holds.
+#[derive(Serialize)]
+struct SlotFigures {
+    behind_bytes: u64,
+    max_bytes: u64,
+    lost: bool,
 }
 
 /// The size of a table.

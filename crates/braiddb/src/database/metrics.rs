@@ -63,6 +63,8 @@ impl MetricsRecorder<'_> {
             workers,
             suspensions,
             lsn,
+            // No labels: the figure of a dropped slot would stay. `lsn.kept` covers all.
+            log_holders: _,
             log,
             memory,
             pages,
@@ -209,7 +211,7 @@ impl MetricsRecorder<'_> {
     }
 
     fn positions(&self, lsn: &LogPositions) {
-        let LogPositions { tail, buffered, checkpoint, durable, kept } = *lsn;
+        let LogPositions { tail, buffered, checkpoint, durable, kept, oldest_begin } = *lsn;
         describe_gauge!("braid_log_position_bytes", Unit::Bytes, "Positions in the log.");
         for (position, value) in [
             ("tail", tail),
@@ -218,6 +220,7 @@ impl MetricsRecorder<'_> {
             // Without a log, no LSN becomes durable.
             ("durable", durable.min(tail)),
             ("kept", kept),
+            ("oldest_begin", oldest_begin),
         ] {
             self.measure_by("braid_log_position_bytes", "position", position, value);
         }

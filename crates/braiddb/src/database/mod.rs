@@ -104,7 +104,7 @@ pub use stage::StagedTable;
 #[cfg(braid_simulation)]
 pub use stats::MemoryProbe;
 pub use stats::{
-    AbortStats, LogPositions, MemoryStats, PageStats, Stats, SuspensionStats, TableSize,
+    AbortStats, LogHolder, LogPositions, MemoryStats, PageStats, Stats, SuspensionStats, TableSize,
     WorkerStats,
 };
 pub use table::{KeyRange, Table};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::handle::{Database, Shared};
 use super::recovery::Recovery;
 use super::table::Table;
-use crate::log::LogStats;
+use crate::log::{LogStats, Lsn};
 use crate::memory::MemoryKind;
 use crate::sched::{SchedulerCounters, WaitCause};
 use crate::transaction::{AbortCause, Engine, WorkerCounters};
@@ -68,6 +68,9 @@ pub struct Stats {
     pub suspensions: SuspensionStats,
     /// Positions in the log.
     pub lsn: LogPositions,
+    /// Change slots, change feeds and readers of past changes that hold the log, in the order of
+    /// their positions: the first one keeps the most.
+    pub log_holders: Vec<LogHolder>,
     /// Log output.
     pub log: LogStats,
     /// Memory use in bytes.
@@ -202,6 +205,35 @@ pub struct LogPositions {
     pub durable: u64,
     /// The lowest position that a change feed or a change slot keeps; `tail` if none keeps any.
     pub kept: u64,
+    /// No open transaction or snapshot began before this position; `tail` if none is open.
+    /// Superseded versions and deleted records are kept while one that began before them is open
+    /// ([`Stats::versions_waiting`]). If the position stays, an interactive transaction or a
+    /// snapshot is open for long.
+    pub oldest_begin: u64,
+}
+
+/// A change slot or a change feed that holds the log ([`Stats::log_holders`]).
+///
+/// ```
+/// use braiddb::{Database, Error, Options};
+///
+/// # braiddb::block_on(async {
+/// let directory = tempfile::tempdir().unwrap();
+/// let db = Database::open(directory.path(), Options::default())?;
+/// db.create_change_slot("search", 4 << 30).await?;
+/// assert_eq!(db.stats().log_holders[0].slot.as_deref(), Some("search"));
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct LogHolder {
+    /// Name of the slot; `None` for an active feed, or a reader of past changes.
+    pub slot: Option<String>,
+    /// The lowest position that it needs.
+    pub from: u64,
+    /// Bytes of the log from there to the tail.
+    pub bytes: u64,
 }
 
 /// Memory use in bytes, by kind.
@@ -344,7 +376,15 @@ impl Stats {
             checkpoint: engine.checkpoints.newest().0,
             durable: engine.log.readable_until().0,
             kept: engine.log.kept_from(tail).0,
+            oldest_begin: engine.horizon.oldest(tail).0,
         };
+        let holder = |(slot, from): (Option<Arc<str>>, Lsn)| LogHolder {
+            slot: slot.map(|name| (*name).to_owned()),
+            from: from.0,
+            bytes: tail.0.saturating_sub(from.0),
+        };
+        stats.log_holders = engine.log.holders().into_iter().map(holder).collect();
+        stats.log_holders.sort_by_key(|holder| holder.from);
         stats.log = engine.log.stats();
         stats.memory = memory(engine);
         stats.removals_under_way = engine.removals.count();

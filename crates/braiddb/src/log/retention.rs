@@ -24,8 +24,10 @@ struct LogHolds {
 }
 
 /// The part of the log that one holder needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct HeldRange {
+    /// The change slot that holds it.
+    slot: Option<Arc<str>>,
     /// The log is needed from the segment of this position on.
     from: Lsn,
     /// Maximum bytes of log from there to the tail; beyond that it may be freed.
@@ -51,8 +53,16 @@ pub(crate) struct LogFreed {
 impl LogHold {
     /// Returns the start of the held log, if the hold is not lost.
     pub(crate) fn from(&self) -> Option<Lsn> {
-        let held = self.retention.0.lock().held[&self.number];
+        let holds = self.retention.0.lock();
+        let held = &holds.held[&self.number];
         (!held.lost).then_some(held.from)
+    }
+
+    /// Names the change slot to which this hold belongs, for statistics.
+    pub(crate) fn set_slot(&self, name: &str) {
+        let mut holds = self.retention.0.lock();
+        let held = holds.held.get_mut(&self.number).expect("held until it is dropped");
+        held.slot = Some(name.into());
     }
 
     /// Sets the maximum bytes of log to hold.
@@ -127,8 +137,15 @@ impl Retention {
         }
         let number = holds.next;
         holds.next += 1;
-        holds.held.insert(number, HeldRange { from, most, lost: false });
+        holds.held.insert(number, HeldRange { slot: None, from, most, lost: false });
         Ok(LogHold { retention: self.clone(), number })
+    }
+
+    /// Returns the change slot, if any, and the lowest position of each hold that is not lost.
+    pub(super) fn holders(&self) -> Vec<(Option<Arc<str>>, Lsn)> {
+        let holds = self.0.lock();
+        let held = holds.held.values().filter(|held| !held.lost);
+        held.map(|held| (held.slot.clone(), held.from)).collect()
     }
 
     /// Returns the lowest position that a hold within its limit needs.

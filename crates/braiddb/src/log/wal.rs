@@ -400,6 +400,11 @@ impl Log {
         self.disk.as_ref().map_or(tail, |disk| disk.segments.retention.oldest(tail).min(tail))
     }
 
+    /// Returns the change slot, if any, and the lowest position of each hold on the log.
+    pub(crate) fn holders(&self) -> Vec<(Option<Arc<str>>, Lsn)> {
+        self.disk.as_ref().map_or_else(Vec::new, |disk| disk.segments.retention.holders())
+    }
+
     /// Returns the counters since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
         #[cfg(feature = "experiment")]

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::common::{Watched, once_free, with_limit};
+use braiddb::changes::ChangesFrom;
 use braiddb::{Database, Options, Table, TableOptions};
 use pollster::block_on;
 
@@ -65,9 +66,22 @@ fn statistics_show_what_keeps_the_log() {
         (0..100).for_each(|key| block_on(db.put(&table, &key, &key)).unwrap());
         assert!(kept() - before >= 100 * 16, "{:?}", db.stats().lsn);
         assert_eq!(db.stats().snapshots_open, 1);
+        let stats = db.stats();
+        let [slot] = &stats.log_holders[..] else { panic!("{stats:?}") };
+        assert_eq!((slot.slot.as_deref(), slot.from), (Some("slow reader"), stats.lsn.kept));
+        assert_eq!(slot.bytes, stats.lsn.tail - stats.lsn.kept);
+        // The snapshot began before the records, and is the oldest that is open.
+        assert!(stats.lsn.tail - stats.lsn.oldest_begin >= 100 * 16, "{stats:?}");
+        let feed = db.changes(ChangesFrom::Now);
+        let stats = db.stats();
+        let [first, second] = &stats.log_holders[..] else { panic!("{stats:?}") };
+        assert_eq!((first.slot.as_deref(), second.slot.as_deref()), (Some("slow reader"), None));
+        assert!(first.bytes > second.bytes, "{stats:?}");
+        drop(feed);
         drop(snapshot);
         block_on(db.drop_change_slot("slow reader")).unwrap();
         assert_eq!(kept(), 0);
+        assert!(db.stats().log_holders.is_empty(), "{:?}", db.stats());
         while db.stats().snapshots_open > 0 {
             std::thread::yield_now();
         }

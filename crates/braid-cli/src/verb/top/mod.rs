@@ -13,7 +13,7 @@ mod tests;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -96,6 +96,8 @@ fn command(event: &Event) -> Option<Command> {
 struct Samples {
     newest: Option<Sample>,
     rates: Rates,
+    /// Since when the oldest open transaction or snapshot has been the same one.
+    oldest_since: Option<SystemTime>,
 }
 
 impl Samples {
@@ -107,6 +109,10 @@ impl Samples {
             let elapsed = sample.taken.duration_since(before.taken).unwrap_or_default();
             self.rates = Rates::between(&before.stats, &sample.stats, elapsed);
         }
+        let oldest = |sample: &Sample| sample.stats.lsn.oldest_begin;
+        if self.newest.as_ref().map(oldest) != Some(oldest(&sample)) {
+            self.oldest_since = Some(sample.taken);
+        }
         self.newest = Some(sample);
     }
 
@@ -115,6 +121,8 @@ impl Samples {
         view.age = newest.taken.elapsed().unwrap_or_default();
         view.trouble = view.trouble.take().filter(|_| view.age > source::STALE);
         view.rates = self.rates.clone();
+        let since = self.oldest_since.and_then(|since| newest.taken.duration_since(since).ok());
+        view.oldest_age = since.unwrap_or_default();
         view.cluster = newest.cluster.as_ref().and_then(cluster::line);
         view.stats = Some(newest.stats.clone());
     }

@@ -11,6 +11,7 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use super::rates::{self, Rates};
 use super::source::STALE;
+use crate::output::escaped;
 
 /// The content of the screen.
 pub struct View {
@@ -22,6 +23,8 @@ pub struct View {
     pub cluster: Option<String>,
     /// Age of the statistics.
     pub age: Duration,
+    /// Time for which the oldest open transaction or snapshot was the same one in all samples.
+    pub oldest_age: Duration,
     /// The error of the last update.
     pub trouble: Option<String>,
     pub is_paused: bool,
@@ -35,6 +38,7 @@ impl View {
             rates: Rates::default(),
             cluster: None,
             age: Duration::ZERO,
+            oldest_age: Duration::ZERO,
             trouble: None,
             is_paused: false,
         }
@@ -78,7 +82,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
     figures(frame, right, "suspensions a second", suspensions(&view.rates));
     let [left, right] = Layout::horizontal(halves).areas(centre);
     figures(frame, left, "log and disk", log(stats, &view.rates));
-    figures(frame, right, "memory and pages", memory(stats, &view.rates));
+    figures(frame, right, "memory and pages", memory(view, stats));
     workers(frame, bottom, stats, &view.rates);
 }
 
@@ -133,7 +137,7 @@ fn log(stats: &Stats, rates: &Rates) -> Figures {
         figure("flushes a second", count(rates.flushes)),
         figure("not yet durable", waiting),
         figure("since the checkpoint", bytes(stats.lsn.tail.saturating_sub(stats.lsn.checkpoint))),
-        figure("kept for change feeds", bytes(stats.lsn.tail.saturating_sub(stats.lsn.kept))),
+        figure(&log_holder(stats), bytes(stats.lsn.tail.saturating_sub(stats.lsn.kept))),
         figure("snapshots open", count(stats.snapshots_open as f64)),
         figure("files of the log", bytes(stats.log.disk_bytes)),
         figure("file of the checkpoint", bytes(stats.checkpoint_bytes)),
@@ -142,7 +146,30 @@ fn log(stats: &Stats, rates: &Rates) -> Figures {
     ]
 }
 
-fn memory(stats: &Stats, rates: &Rates) -> Figures {
+/// The name of the change slot, or the change feed, that keeps the log: it needs the lowest position.
+fn log_holder(stats: &Stats) -> String {
+    const MAX_NAME_CHARACTERS: usize = 14;
+    let first = stats.log_holders.iter().find(|holder| holder.from == stats.lsn.kept);
+    match first.map(|holder| &holder.slot) {
+        None => "kept for change feeds".to_owned(),
+        Some(None) => "kept by a change feed".to_owned(),
+        Some(Some(name)) => {
+            let begin: String = escaped(name).chars().take(MAX_NAME_CHARACTERS).collect();
+            format!("kept by slot {begin}")
+        }
+    }
+}
+
+/// The log since the oldest open transaction or snapshot began, and its observed age.
+fn oldest(stats: &Stats, age: Duration) -> String {
+    match stats.lsn.tail.saturating_sub(stats.lsn.oldest_begin) {
+        0 => "none".to_owned(),
+        since => format!("{}, {} s", bytes(since), age.as_secs()),
+    }
+}
+
+fn memory(view: &View, stats: &Stats) -> Figures {
+    let rates = &view.rates;
     let memory = &stats.memory;
     let budget = memory.budget.map_or_else(|| "unlimited".to_owned(), bytes);
     let index = memory.index_nodes + memory.keys + memory.indirection;
@@ -166,6 +193,8 @@ fn memory(stats: &Stats, rates: &Rates) -> Figures {
             "pages loaded, written a second",
             format!("{}, {}", count(rates.page_faults), count(rates.pages_written)),
         ),
+        figure("old versions kept", count(stats.versions_waiting as f64)),
+        figure("oldest transaction", oldest(stats, view.oldest_age)),
     ]
 }
 

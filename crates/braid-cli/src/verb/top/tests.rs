@@ -23,7 +23,10 @@ fn stats(committed: u64) -> Stats {
         ],
         "suspensions": {"memory": committed * 3, "commit": committed, "storage": 10},
         "lsn": {"tail": 3_u64 << 30, "buffered": 3_u64 << 30, "checkpoint": 2_u64 << 30, "durable": (3_u64 << 30) - 4096,
-                "kept": 1_u64 << 30},
+                "kept": 1_u64 << 30, "oldest_begin": 1_u64 << 30},
+        "log_holders": [{"slot": "search", "from": 1_u64 << 30, "bytes": 2_u64 << 30},
+                        {"slot": null, "from": 2_u64 << 30, "bytes": 1_u64 << 30}],
+        "versions_waiting": 12_000,
         "snapshots_open": 2, "checkpoint_bytes": 3_u64 << 20,
         "log": {"flushes": committed / 100, "bytes_written": committed * 100, "disk_bytes": 5_u64 << 30,
                 "reserve_bytes": 4_u64 << 20},
@@ -71,12 +74,12 @@ braid top  stats.json
 │flushes a second                  1500││versions                       300 MiB│
 │not yet durable                4.0 KiB││indexes                       64.0 MiB│
 │since the checkpoint           1.0 GiB││evicted a second                     0│
-│kept for change feeds          2.0 GiB││pages, dirty, orphaned      1000, 5, 2│
+│kept by slot search            2.0 GiB││pages, dirty, orphaned      1000, 5, 2│
 │snapshots open                       2││page images on disk            8.0 MiB│
 │files of the log               5.0 GiB││files of pages                 9.0 MiB│
 │file of the checkpoint         3.0 MiB││pages loaded, written a second    0, 0│
-│disk reserve                   4.0 MiB││                                      │
-│commits refused, disk full           0││                                      │
+│disk reserve                   4.0 MiB││old versions kept                 12 k│
+│commits refused, disk full           0││oldest transaction        2.0 GiB, 0 s│
 └──────────────────────────────────────┘└──────────────────────────────────────┘
 ┌ 2 workers ───────────────────────────────────────────────────────────────────┐
 │worker    width     hot       cold      parked   foreign   tasks/s   longest  │
@@ -140,8 +143,33 @@ fn rates_need_two_samples_of_one_process() {
     samples.add(Sample { stats: few, taken, cluster: None });
     let later = Sample { stats: many, taken: taken + Duration::from_secs(1), cluster: None };
     samples.add(later.clone());
-    samples.add(later);
+    samples.add(later.clone());
     assert_eq!(samples.rates.committed, 8000.0);
+    // The oldest transaction was the same in both samples. Then another one was the oldest.
+    let mut view = View::new("s".to_owned());
+    samples.show(&mut view);
+    assert_eq!(view.oldest_age, Duration::from_secs(1));
+    let mut last = Sample { taken: later.taken + Duration::from_secs(1), ..later };
+    last.stats.lsn.oldest_begin += 1;
+    samples.add(last);
+    samples.show(&mut view);
+    assert_eq!(view.oldest_age, Duration::ZERO);
+}
+
+#[test]
+fn the_holder_of_the_log_is_named() {
+    let mut view = view("stats.json", Duration::from_secs(1));
+    let stats = view.stats.as_mut().unwrap();
+    stats.log_holders[0].slot = Some("a very long\tname of a slot".to_owned());
+    let shown = drawn(&view, 80, 29).join("\n");
+    assert!(shown.contains("│kept by slot a very long\\tn    2.0 GiB│"), "{shown}");
+    let stats = view.stats.as_mut().unwrap();
+    stats.log_holders.remove(0);
+    stats.lsn.kept = 2 << 30;
+    stats.lsn.oldest_begin = stats.lsn.tail;
+    let shown = drawn(&view, 80, 29).join("\n");
+    assert!(shown.contains("│kept by a change feed          1.0 GiB│"), "{shown}");
+    assert!(shown.contains("│oldest transaction                none│"), "{shown}");
 }
 
 #[test]

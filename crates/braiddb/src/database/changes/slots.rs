@@ -193,6 +193,7 @@ impl Database {
         let rows = self.run(async |tx| tx.slots().await).await?;
         for (name, row) in rows {
             let hold = files.hold(row.resume, row.max_bytes).ok();
+            hold.iter().for_each(|hold| hold.set_slot(&name));
             if hold.is_none() {
                 tracing::warn!(
                     "the slot {name:?} is lost: it needs more than its limit of {} bytes of log",
@@ -213,6 +214,7 @@ async fn create(
 ) -> Result<ChangeToken> {
     let worker = WorkerTransactions::current();
     let (token, hold) = begin_now(worker.engine(), files, max_bytes);
+    hold.set_slot(&name);
     let ChangeToken { resume, given, sum, .. } = token;
     let row = SlotRow { number: fastrand::Rng::new().u64(..), resume, given, max_bytes, sum };
     let insert = async |tx: &Transaction| {
