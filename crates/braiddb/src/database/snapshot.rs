@@ -92,21 +92,26 @@ impl Database {
     /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use std::time::{Duration, UNIX_EPOCH};
     ///
-    /// use braiddb::{Database, Error, Options, Table, TableOptions, Tuning, WallClock};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions, Tuning, WallClock, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let hours = Arc::new(AtomicU64::new(500_000));
-    /// let shown = hours.clone();
-    /// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_hours(shown.load(Ordering::SeqCst)));
-    /// let options = Options::default().workers(1).tuning(Tuning::default().wall_clock(clock));
-    /// let db = Database::in_memory(options)?;
-    /// let day = TableOptions::default().ttl(Duration::from_hours(24));
-    /// let sessions: Table<str, u64> = db.create_table_with("sessions", day).await?;
-    /// db.put(&sessions, "ada", &7).await?;
-    /// hours.fetch_add(25, Ordering::SeqCst);
-    /// assert_eq!(db.snapshot().await?.get(&sessions, "ada").await?, None);
-    /// assert_eq!(db.snapshot_with_expired().await?.get(&sessions, "ada").await?, Some(7));
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let hours = Arc::new(AtomicU64::new(500_000));
+    ///         let shown = hours.clone();
+    ///         let clock = WallClock::new(move || {
+    ///             UNIX_EPOCH + Duration::from_hours(shown.load(Ordering::SeqCst))
+    ///         });
+    ///         let options = Options::default().workers(1).tuning(Tuning::default().wall_clock(clock));
+    ///         let db = Database::in_memory(options)?;
+    ///         let day = TableOptions::default().ttl(Duration::from_hours(24));
+    ///         let sessions: Table<str, u64> = db.create_table_with("sessions", day).await?;
+    ///         db.put(&sessions, "ada", &7).await?;
+    ///         hours.fetch_add(25, Ordering::SeqCst);
+    ///         assert_eq!(db.snapshot().await?.get(&sessions, "ada").await?, None);
+    ///         assert_eq!(db.snapshot_with_expired().await?.get(&sessions, "ada").await?, Some(7));
+    ///         Ok(())
+    ///     })
+    /// }
     /// ```
     ///
     /// # Errors
