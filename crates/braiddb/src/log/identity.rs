@@ -140,9 +140,10 @@ impl Identity {
         if !start.0.is_multiple_of(self.segment_bytes) {
             return Err(damaged(file.path(), "no segment of this database starts where it does"));
         }
+        let length = file.length();
+        let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
         let bytes = match header.own[0].get() {
-            // Files without a stated size were created with their full size.
-            0 => self.segment_bytes,
+            0 => self.unstated_bytes(start, length),
             said => said,
         };
         if bytes > self.segment_bytes || !bytes.is_multiple_of(SECTOR_BYTES as u64) {
@@ -151,8 +152,6 @@ impl Identity {
                 "the header states a file length that is not possible in this database",
             ));
         }
-        let length = file.length();
-        let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
         let least = SECTOR_BYTES as u64 + bytes;
         if length < least {
             let reason = format!(
@@ -162,6 +161,13 @@ impl Identity {
             return Err(LogError::Corrupt { path: file.path().into(), offset: length, reason });
         }
         Ok((start, bytes))
+    }
+
+    /// Returns the bytes of log in a file of `length` bytes whose header does not state them. Early
+    /// builds wrote such files: whole segments, except that the first file grew by doubling.
+    fn unstated_bytes(&self, start: Lsn, length: u64) -> u64 {
+        let bytes = length.saturating_sub(SECTOR_BYTES as u64).min(self.segment_bytes);
+        if start.0 == 0 && bytes.is_power_of_two() { bytes } else { self.segment_bytes }
     }
 
     /// Returns the start of the segment whose file begins with `sector`.

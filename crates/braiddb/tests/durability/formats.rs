@@ -3,6 +3,9 @@
 //! The last build before the next version wrote each of them. All have tables of numbers and text,
 //! an index, deletions, a checkpoint and a log after it. From version 2 on they have records on
 //! pages, records that expire and postcard structs; from version 3 on a change slot.
+//!
+//! Two more are of the first days of development. The headers of their segments do not state how
+//! long the files are: one has a whole file, the other the shorter first file that grows.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -28,9 +31,9 @@ impl Schema for City {
     const NAME: &'static str = "city";
 }
 
-/// Writes the files of the database of this version.
-fn unpack(version: u32, directory: &Path) {
-    let name = format!("durability/formats/format-{version}.tar.zst");
+/// Writes the files of a packed database.
+fn unpack(name: &str, directory: &Path) {
+    let name = format!("durability/formats/{name}.tar.zst");
     let packed = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
     let archive = zstd::decode_all(&packed[..]).unwrap();
     let text = |bytes: &[u8]| {
@@ -111,7 +114,7 @@ fn write(db: &Database, version: u32, round: u64) -> Result<(), Error> {
 fn opens_and_writes(version: u32) -> Result<(), Error> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    unpack(version, path);
+    unpack(&format!("format-{version}"), path);
     let options = || Options::default().workers(1);
     {
         let db = Database::open(path, options().read_only(true))?;
@@ -144,10 +147,41 @@ fn databases_of_every_earlier_format_are_opened_and_written() {
 }
 
 #[test]
+fn databases_of_the_first_days_are_opened_and_written() {
+    with_limit(PART_SECONDS, |_| {
+        for name in ["first-whole", "first-grown"] {
+            let directory = tempfile::tempdir().unwrap();
+            unpack(name, directory.path());
+            let rows = ["ada", "bob", "cy", "dan", "eve"].map(str::to_owned);
+            for round in 0..3 {
+                let options = Options::default().workers(1).read_only(round == 0);
+                let db = Database::open(directory.path(), options).unwrap();
+                let people: Table<str, str> = block_on(db.open_table("people")).unwrap();
+                let found: Vec<_> = block_on(db.scan(&people, ..)).unwrap();
+                let added = (1..round).map(|round| format!("later {round}"));
+                let expected: Vec<_> = rows.iter().cloned().chain(added).collect();
+                let keys: Vec<_> = found.iter().map(|(key, _)| key.clone()).collect();
+                assert_eq!(keys, expected, "{name}");
+                assert!(found[3].1.contains("dan") && found[4].1.contains("eve"), "{name}");
+                if round > 0 {
+                    block_on(db.put(&people, &format!("later {round}"), "today")).unwrap();
+                    // More than the first file of a database has.
+                    let blobs: Table<u64, [u8]> =
+                        block_on(db.open_or_create_table("blobs")).unwrap();
+                    block_on(db.put(&blobs, &(round as u64), &vec![7; 500_000])).unwrap();
+                    db.check().unwrap();
+                }
+                db.close().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
 fn a_later_format_is_refused_with_the_remedy() {
     with_limit(PART_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        unpack(5, directory.path());
+        unpack("format-5", directory.path());
         let meta = directory.path().join("braid.meta");
         let mut sector = std::fs::read(&meta).unwrap();
         sector[8..12].copy_from_slice(&9_u32.to_le_bytes());
