@@ -11,23 +11,29 @@
 //! use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork};
 //! use braiddb::{Database, Options, Table, Transaction};
 //!
-//! # #[tokio::main]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let directory = tempfile::tempdir()?;
-//! let db = Database::open(directory.path(), Options::default().workers(1))?;
-//! // Nodes on machines use `GrpcTransport`.
-//! let transport = MemoryNetwork::default().transport("first");
-//! let cluster = Cluster::start(db, ClusterOptions::new("bank", 1), transport).await?;
-//! cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let directory = tempfile::tempdir()?;
+//!     let db = Database::open(directory.path(), Options::default().workers(1))?;
+//!     // Nodes on machines use `GrpcTransport`.
+//!     let transport = MemoryNetwork::default().transport("first");
+//!     let cluster = Cluster::start(db, ClusterOptions::new("bank", 1), transport).await?;
+//!     cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
 //!
-//! let accounts: Table<str, u64> = cluster.open_or_create_table("accounts").await?;
-//! let table = accounts.clone();
-//! let outcome = cluster.run(async move |tx: &Transaction| tx.put(&table, "Ada", &500).await).await?;
-//! let read = async move |tx: &Transaction| tx.get(&accounts, "Ada").await;
-//! assert_eq!(cluster.read(Consistency::Session(outcome.token), read).await?, Some(500));
-//! cluster.shutdown().await;
-//! # Ok(()) }
+//!     let accounts: Table<str, u64> = cluster.open_or_create_table("accounts").await?;
+//!     let table = accounts.clone();
+//!     let put = async move |tx: &Transaction| tx.put(&table, "Ada", &500).await;
+//!     let outcome = cluster.run(put).await?;
+//!     let read = async move |tx: &Transaction| tx.get(&accounts, "Ada").await;
+//!     assert_eq!(cluster.read(Consistency::Session(outcome.token), read).await?, Some(500));
+//!     cluster.shutdown().await;
+//!     Ok(())
+//! }
 //! ```
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cluster.md")]
+struct ProgramsOfTheReference;
 
 mod applier;
 mod catalog;
