@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::order;
+use crate::durability::STEPS_PER_TABLE;
 use crate::log::Lsn;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{HeldLogRange, MemoryRecords, NewestVersion, Records};
@@ -132,6 +133,7 @@ pub(super) async fn find(
 ) -> Result<Vec<RecordToMove>, OperationError> {
     let mut items = Vec::new();
     for (place, table) in (0..).zip(tables) {
+        sched::count_steps(STEPS_PER_TABLE).await;
         let Some(table) = table.in_memory() else { continue };
         let bound = table.rids().handed_out();
         for first in (0..bound).step_by(ENTRIES_PER_TURN) {
