@@ -214,18 +214,14 @@ impl Transaction {
     /// Creates a table with options. Other transactions see it once this transaction has committed.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table, TableOptions, block_on};
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
     ///
     /// fn main() -> Result<(), Error> {
-    ///     block_on(async {
-    ///         let db = Database::in_memory(Options::default().workers(1))?;
-    ///         let pages: Table<u64, [u8]> = db
-    ///             .run(async |tx| {
-    ///                 tx.create_table_with("pages", TableOptions::default().paged()).await
-    ///             })
-    ///             .await?;
-    ///         assert!(db.is_empty(&pages).await?);
-    ///         Ok(())
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     db.run_blocking(async |tx| {
+    ///         let paged = TableOptions::default().paged();
+    ///         let pages: Table<u64, [u8]> = tx.create_table_with("pages", paged).await?;
+    ///         tx.put(&pages, &1, &[0; 100]).await
     ///     })
     /// }
     /// ```
@@ -496,13 +492,11 @@ impl Transaction {
     /// use braiddb::{Database, Error, Options, block_on};
     ///
     /// fn main() -> Result<(), Error> {
-    ///     block_on(async {
-    ///         let db = Database::in_memory(Options::default().workers(1))?;
-    ///         db.create_table::<u64, str>("names").await?;
-    ///         let tables = db.run(async |tx| tx.tables().await).await?;
-    ///         assert_eq!((&*tables[0].name, &*tables[0].key_type), ("names", "u64"));
-    ///         Ok(())
-    ///     })
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     block_on(db.create_table::<u64, str>("names"))?;
+    ///     let tables = db.run_blocking(async |tx| tx.tables().await)?;
+    ///     assert_eq!((&*tables[0].name, &*tables[0].key_type), ("names", "u64"));
+    ///     Ok(())
     /// }
     /// ```
     ///

@@ -215,14 +215,15 @@ pub struct LogPositions {
 /// A change slot or a change feed that holds the log ([`Stats::log_holders`]).
 ///
 /// ```
-/// use braiddb::{Database, Error, Options};
+/// use braiddb::{Database, Options, block_on};
 ///
-/// # braiddb::block_on(async {
-/// let directory = tempfile::tempdir().unwrap();
-/// let db = Database::open(directory.path(), Options::default())?;
-/// db.create_change_slot("search", 4 << 30).await?;
-/// assert_eq!(db.stats().log_holders[0].slot.as_deref(), Some("search"));
-/// # Ok::<_, Error>(()) }).unwrap();
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let directory = tempfile::tempdir()?;
+///     let db = Database::open(directory.path(), Options::default())?;
+///     block_on(db.create_change_slot("search", 4 << 30))?;
+///     assert_eq!(db.stats().log_holders[0].slot.as_deref(), Some("search"));
+///     Ok(())
+/// }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]

@@ -9,7 +9,7 @@ use super::error::{Interrupted, PageError};
 use super::layout::SlotFlags;
 use super::resident_set::{HeldPages, PageNeeds};
 use super::table::PagedTable;
-use super::tree::{LatchedLeaf, LeafRoom};
+use super::tree::{LatchedLeaf, LeafRoom, MergeLevels};
 use super::versions::Mapping;
 use crate::planted::{Bug, is_planted};
 use crate::version::StatusTable;
@@ -19,8 +19,8 @@ use crate::version::StatusTable;
 pub(crate) enum PendingCleanup {
     /// Remove chains that no transaction needs.
     Chains,
-    /// Merge sparse pages from this level upwards, because the leaf was nearly empty.
-    Sparse(u8),
+    /// Merge the leaf and its ancestors with their neighbours, because it was nearly empty.
+    Sparse(MergeLevels),
 }
 
 impl PagedTable {
@@ -38,7 +38,7 @@ impl PagedTable {
         let mut leaf = self.tree().try_latch(key, LeafRoom::NONE)?;
         leaf.roll_back_all(status);
         let is_to_go = leaf.is_nearly_empty() && leaf.page_id() != self.tree().root();
-        Ok(is_to_go.then_some(PendingCleanup::Sparse(0)))
+        Ok(is_to_go.then_some(PendingCleanup::Sparse(MergeLevels::default())))
     }
 
     /// Rolls back what aborted transactions wrote to a record. Reserves bytes again for the older
@@ -75,13 +75,15 @@ impl PagedTable {
         cleanup: &mut PendingCleanup,
     ) -> Result<(), Interrupted> {
         loop {
-            if let PendingCleanup::Sparse(level @ 1..) = cleanup {
-                return self.tree().merge_from(key, level);
+            if let PendingCleanup::Sparse(levels) = cleanup
+                && levels.has_begun()
+            {
+                return self.tree().merge_from(key, levels);
             }
             let interrupted = match self.tree().try_latch(key, LeafRoom::NONE) {
                 Ok(mut leaf) => {
                     if is_planted(Bug::EmptiedLeafTakenForEmpty)
-                        && *cleanup == PendingCleanup::Sparse(0)
+                        && *cleanup == PendingCleanup::Sparse(MergeLevels::default())
                     {
                         remove_settled(&mut leaf);
                     }
@@ -90,9 +92,9 @@ impl PagedTable {
                         return Ok(());
                     }
                     drop(leaf);
-                    let mut level = 0;
-                    let merged = self.tree().merge_from(key, &mut level);
-                    *cleanup = PendingCleanup::Sparse(level);
+                    let mut levels = MergeLevels::default();
+                    let merged = self.tree().merge_from(key, &mut levels);
+                    *cleanup = PendingCleanup::Sparse(levels);
                     return merged;
                 }
                 Err(why) => why,
@@ -101,7 +103,7 @@ impl PagedTable {
                 // The slots of deleted records stay on the page until it is loaded.
                 match self.tree().space().prune_absent(self.tree().leaf_id(key)?) {
                     Some(false) => return Ok(()),
-                    Some(true) => *cleanup = PendingCleanup::Sparse(0),
+                    Some(true) => *cleanup = PendingCleanup::Sparse(MergeLevels::default()),
                     // The page is resident by now.
                     None => continue,
                 }

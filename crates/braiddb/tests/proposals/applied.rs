@@ -140,9 +140,10 @@ fn writes_that_do_not_fit_are_refused() {
                 });
                 match block_on(applied).unwrap_err() {
                     Error::Misuse(Misuse::IncompleteApply) => assert!(ignores),
-                    Error::Misuse(Misuse::AppliedExpiry(table)) | Error::TableNotFound(table) => {
+                    Error::Misuse(Misuse::AppliedExpiry(table)) => {
                         assert!(!ignores && table == name);
                     }
+                    Error::TableNotFound(missing) => assert!(!ignores && missing.name == name),
                     error => panic!("{error}"),
                 }
                 assert_eq!(block_on(to.get(&own, &1)).unwrap(), None);

@@ -22,21 +22,24 @@ impl Contended {
     /// Decodes the key as this type. Returns `None` for a range of keys.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, block_on};
     ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let seats: Table<(u64, String), u64> = db.create_table("seats").await?;
-    /// let seat = (7, "B".to_owned());
-    /// let (first, second) = (db.begin().await?, db.begin().await?);
-    /// first.put(&seats, &seat, &1).await?;
-    /// match second.put(&seats, &seat, &2).await {
-    ///     Err(Error::Conflict { record: Some(record), .. }) => {
-    ///         assert_eq!(record.key_as::<(u64, String)>()?, Some(seat));
-    ///     }
-    ///     other => panic!("{other:?}"),
+    /// fn main() -> Result<(), Error> {
+    ///     block_on(async {
+    ///         let db = Database::in_memory(Options::default().workers(1))?;
+    ///         let seats: Table<(u64, String), u64> = db.create_table("seats").await?;
+    ///         let seat = (7, "B".to_owned());
+    ///         let (first, second) = (db.begin().await?, db.begin().await?);
+    ///         first.put(&seats, &seat, &1).await?;
+    ///         match second.put(&seats, &seat, &2).await {
+    ///             Err(Error::Conflict { record: Some(record), .. }) => {
+    ///                 assert_eq!(record.key_as::<(u64, String)>()?, Some(seat));
+    ///             }
+    ///             other => panic!("{other:?}"),
+    ///         }
+    ///         Ok(())
+    ///     })
     /// }
-    /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

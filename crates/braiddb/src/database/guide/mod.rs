@@ -1,5 +1,5 @@
 //! How-to guides for services. Each example is a whole program. The tests compile and run all of
-//! them, except those of [`moving`] that use other stores, which the gate runs.
+//! them, except those of [`moving`] that use other stores: the gate runs these, without RocksDB's.
 //!
 //! | page | content |
 //! |---|---|

@@ -43,7 +43,8 @@
 //! [`load`](crate::StagedTable::load) takes the rows of any iterator, and never holds more than a few
 //! MiB of them. Each of the following programs moves one table in the current folder. If the source
 //! does not exist, it first creates a small one, so that the program can be tried. `lab/peers` has the
-//! four programs as examples, and compiles them.
+//! four programs as examples. The gate runs them, except the one for RocksDB, which takes a quarter of
+//! an hour to compile (`--features rocksdb`).
 //!
 //! LMDB needs only another source: `iter` of heed's `Database` returns the rows in key order.
 //! `braid import` loads CSV, JSON lines and Parquet without a program.

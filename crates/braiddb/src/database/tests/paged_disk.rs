@@ -388,7 +388,7 @@ fn a_checkpoint_takes_no_more_than_was_expected() {
         let table: Table<String, u64> = db.run_blocking(create).unwrap();
         let prefix = "a long beginning, ".repeat(20);
         let key = |number: u64| format!("{prefix}{number:08}");
-        for begin in (0..20_000).step_by(1000) {
+        for begin in (0..30_000).step_by(1000) {
             let (table, keys) = (table.clone(), (begin..begin + 1000).map(key).collect::<Vec<_>>());
             let result = db.run_blocking(async move |tx| {
                 for (number, key) in keys.iter().enumerate() {

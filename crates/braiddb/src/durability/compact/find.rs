@@ -149,7 +149,7 @@ pub(super) async fn find(
             }
         }
     }
-    Ok(order::sort(items).await)
+    Ok(order::sort(items, |record| record.from).await)
 }
 
 /// Examines entries and reports those that point to a victim. Leaves the entries in `rids` that

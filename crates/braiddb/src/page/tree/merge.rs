@@ -16,6 +16,21 @@ use crate::page::resident_set::{HeldPages, PageNeeds};
 /// Number of neighbours that a merge needs in addition to the path.
 const MAX_NEIGHBOURS: usize = 2;
 
+/// Levels of the tree that a merge has still to examine, on the path of one key. A level above the
+/// leaves is examined if a child below it was merged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MergeLevels {
+    next: u8,
+    highest: u8,
+}
+
+impl MergeLevels {
+    /// Returns whether pages of the path were merged.
+    pub(in crate::page) fn has_begun(self) -> bool {
+        self.highest > 0
+    }
+}
+
 impl PageTree {
     /// Returns the needs of a merge.
     pub(in crate::page) fn needs_to_merge(&self) -> PageNeeds {
@@ -26,7 +41,7 @@ impl PageTree {
     /// then the parent, which has lost a child, and so on. Does not suspend.
     pub(crate) fn merge_if_in_memory(&self, key: &[u8]) {
         // Pages that are not resident are not merged.
-        _ = self.merge_from(key, &mut 0);
+        _ = self.merge_from(key, &mut MergeLevels::default());
     }
 
     /// Like `merge_if_in_memory`, but waits for pages if a page to be merged is nearly empty.
@@ -35,25 +50,35 @@ impl PageTree {
     /// When a page is not available; the page is then not merged.
     #[cold]
     pub(crate) async fn merge_waiting(&self, key: &[u8]) -> Result<(), PageError> {
-        let (mut needs, mut level) = (self.needs_to_merge(), 0);
+        let (mut needs, mut levels) = (self.needs_to_merge(), MergeLevels::default());
         let mut held = None::<HeldPages>;
-        while let Err(why) = self.merge_from(key, &mut level) {
+        while let Err(why) = self.merge_from(key, &mut levels) {
             drop(held.take());
             held = Some(self.space.hold_pages(&mut needs, &[why], None).await?);
         }
         Ok(())
     }
 
-    /// Merges the page of level `*level` whose range contains `key`, and then its ancestors while
-    /// they are sparse. Updates `level` to the level at which to continue. Does not suspend.
+    /// Merges the leaf whose range contains `key` with its neighbours while it is sparse, and then
+    /// its ancestors. After each merge it starts again at the leaf, because a merge of two parents
+    /// makes their children neighbours. Updates `levels`, so that a call after an interruption
+    /// continues. Does not suspend.
     ///
     /// # Errors
     /// When a page on the path is not resident, or a neighbour of a nearly empty page is not. Never
     /// `Restart`.
-    pub(crate) fn merge_from(&self, key: &[u8], level: &mut u8) -> Result<(), Interrupted> {
+    pub(crate) fn merge_from(
+        &self,
+        key: &[u8],
+        levels: &mut MergeLevels,
+    ) -> Result<(), Interrupted> {
         let merged = loop {
-            match self.try_merge(key, *level) {
-                Ok(true) => *level += 1,
+            match self.try_merge(key, levels.next) {
+                Ok(true) => {
+                    levels.highest = levels.highest.max(levels.next + 1);
+                    levels.next = 0;
+                }
+                Ok(false) if levels.next < levels.highest => levels.next += 1,
                 Ok(false) => break Ok(()),
                 Err(Interrupted::Restart) => start_again(),
                 Err(why) => break Err(why),

@@ -41,6 +41,7 @@ use crossbeam_utils::CachePadded;
 pub(in crate::page) use cursor::PageCursor;
 pub(crate) use leaf::LatchedLeaf;
 pub(in crate::page) use leaf::{LeafRoom, LeafView};
+pub(crate) use merge::MergeLevels;
 use stored::StoredRecords;
 pub(crate) use stored::StoredSize;
 

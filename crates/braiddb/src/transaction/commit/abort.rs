@@ -92,11 +92,12 @@ impl ActiveTransaction {
         while left > keep + MAX_WRITES_AT_ONCE {
             self.begin_rollback_step();
             let first = left - MAX_WRITES_AT_ONCE;
-            let writes = self.writes().borrow();
-            // A second rollback to this savepoint may have removed some changes meanwhile.
-            let some = writes.paged.get(first..left.min(writes.paged.len())).unwrap_or_default();
-            self.stamp_and_note(&writes, some);
-            drop(writes);
+            {
+                let writes = self.writes().borrow();
+                // A second rollback to this savepoint may have removed some changes meanwhile.
+                let end = left.min(writes.paged.len());
+                self.stamp_and_note(&writes, writes.paged.get(first..end).unwrap_or_default());
+            }
             left = first;
             Self::end_step().await;
             self.find_savepoint(savepoint)?;
