@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::order;
 use crate::durability::STEPS_PER_TABLE;
 use crate::log::Lsn;
 use crate::reclaim::{self, OperationGuard};
@@ -149,7 +148,8 @@ pub(super) async fn find(
             }
         }
     }
-    Ok(order::sort(items, |record| record.from).await)
+    // In log order.
+    Ok(sched::sort(items, |one, other| one.from.cmp(&other.from)).await)
 }
 
 /// Examines entries and reports those that point to a victim. Leaves the entries in `rids` that
