@@ -7,6 +7,8 @@ mod table_kind;
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -302,6 +304,51 @@ fn operations_on_many_records_suspend_with_few_frames() {
         };
         timed("delete range that aborts", db, delete).unwrap_err();
         assert_eq!(block_on(db.count(table, ..)).unwrap(), FEW_RECORDS / 2);
+    });
+}
+
+/// A transaction on the same worker is polled while the keys that another one has read are copied,
+/// sorted and encoded.
+#[test]
+fn other_transactions_run_while_a_proposal_is_built() {
+    each_kind(|db, table| {
+        let written = table.clone();
+        db.run_blocking(async move |tx| write_all(tx, &written, 1).await).unwrap();
+        let (polls, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut other = {
+            let (polls, is_over) = (polls.clone(), is_over.clone());
+            Box::pin(db.run(async move |_| {
+                poll_fn(|context| {
+                    polls.fetch_add(1, Ordering::SeqCst);
+                    context.waker().wake_by_ref();
+                    if is_over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                Ok(())
+            }))
+        };
+        block_on(poll_fn(|context| {
+            assert!(other.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        }));
+        let (read, inner) = (table.clone(), db.clone());
+        let executed = db.run_blocking(async move |_| {
+            let (read, counted) = (read.clone(), polls.clone());
+            let execute = inner.execute(async move |tx| {
+                for key in 0..RECORDS {
+                    tx.get(&read, &key).await?;
+                }
+                Ok(counted.load(Ordering::SeqCst))
+            });
+            let proposal = execute.await?;
+            // On the worker, so that it is not polled many more times before.
+            Ok((polls.load(Ordering::SeqCst) - proposal.value, proposal.reads.points().count()))
+        });
+        is_over.store(true, Ordering::SeqCst);
+        block_on(other).unwrap();
+        let (polls, keys) = executed.unwrap();
+        println!("{polls} polls");
+        assert!(keys as u64 == RECORDS && polls > RECORDS / 1000, "{polls} polls, {keys} keys");
     });
 }
 
