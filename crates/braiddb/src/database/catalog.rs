@@ -26,8 +26,6 @@ use crate::transaction::{
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value, ValueShape};
 
 const MAX_NAME_BYTES: usize = 512;
-/// Steps that the decoding of a catalog row counts.
-const STEPS_PER_ROW: u32 = 4;
 const RESERVED_PREFIX: &str = "braid.";
 
 /// A row of the catalog, of any kind.
@@ -522,7 +520,7 @@ impl Transaction {
         let mut scan = self.core().scan(&catalog, ScanBounds { low, high });
         let mut rows = Vec::new();
         while engine_code(scan.load()).await? {
-            sched::count_steps(STEPS_PER_ROW).await;
+            sched::count_steps(4).await;
             let (key, bytes) = scan.current().expect("loaded");
             rows.push(CatalogEntry::decode(key, bytes)?);
             scan.pass();
