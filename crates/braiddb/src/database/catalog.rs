@@ -19,7 +19,7 @@ use crate::durability::{self, RecoveredPages};
 use crate::page::PageError;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
-use crate::sched::engine_code;
+use crate::sched::{self, engine_code};
 use crate::transaction::{
     CatalogRow, OperationError, ScanBounds, WriteIntent, clear_records, forget_dropped,
 };
@@ -520,6 +520,7 @@ impl Transaction {
         let mut scan = self.core().scan(&catalog, ScanBounds { low, high });
         let mut rows = Vec::new();
         while engine_code(scan.load()).await? {
+            sched::count_steps(4).await;
             let (key, bytes) = scan.current().expect("loaded");
             rows.push(CatalogEntry::decode(key, bytes)?);
             scan.pass();

@@ -12,6 +12,7 @@
 use std::ops::Bound;
 use std::rc::Rc;
 
+use crate::durability::STEPS_PER_TABLE;
 use crate::index::Cursor;
 use crate::log::{ColdStore, RecordView};
 use crate::page::KeyBytes;
@@ -64,6 +65,7 @@ pub(crate) async fn check_tables() -> Result<TableCheckResult, OperationError> {
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
     let mut checked = TableCheckResult::default();
     for table in worker.engine().tables() {
+        sched::count_steps(STEPS_PER_TABLE).await;
         let before = checked.problems.len();
         match table.kind() {
             TableKind::Memory(table) => check_table(&worker, &store, table, &mut checked).await?,

@@ -13,6 +13,9 @@ mod recovered_pages;
 mod replay;
 mod upkeep;
 
+/// Steps that the visit of a table counts, in addition to those of its records.
+const STEPS_PER_TABLE: u32 = 4;
+
 pub(crate) use backup::{BackupCopy, back_up};
 pub(crate) use check::check_tables;
 pub(crate) use checkpoint::{

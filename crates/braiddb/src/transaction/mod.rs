@@ -38,6 +38,7 @@ pub(crate) use housekeeping::driver::WorkerDriver;
 pub(crate) use housekeeping::sweep::sweep_now;
 pub(crate) use operations::bulk::CannotBegin;
 pub(crate) use operations::contents::count_contents;
+pub(crate) use operations::execution::ExecutedWrite;
 pub(crate) use operations::expiry::unexpired_at;
 pub(crate) use operations::guest::{Guest, GuestRead};
 pub(crate) use operations::guest_write::{GuestWrite, GuestWriters};

@@ -240,3 +240,33 @@ fn own_overwrites_take_no_memory() {
         assert_eq!(bench.version_bytes(), 0);
     });
 }
+
+/// Created tables are closed and removed as other writes are undone: a few at a time.
+#[test]
+fn an_abort_removes_created_tables_in_steps() {
+    with_limit(PART_SECONDS, |_| {
+        const TABLES: usize = 300;
+        for rolls_back in [false, true] {
+            let bench = Bench::new();
+            let engine = bench.worker.engine().clone();
+            let before = engine.tables().len();
+            let mut creator = bench.worker.begin().unwrap();
+            let savepoint = creator.savepoint();
+            for _ in 0..TABLES {
+                let row = |id: TableId| (id.0.to_be_bytes().to_vec(), b"row".to_vec());
+                run_now(creator.create_table(&bench.table, row, false)).unwrap();
+            }
+            if rolls_back {
+                run_now(creator.rollback_to(savepoint)).unwrap();
+            }
+            let (mut left, mut steps) = (engine.tables().len(), 0);
+            assert_eq!(left, before + TABLES);
+            while !creator.abort_some() {
+                let now = engine.tables().len();
+                assert!(left - now <= 64, "{} tables are removed in one step", left - now);
+                (left, steps) = (now, steps + 1);
+            }
+            assert!(engine.tables().len() == before && steps >= TABLES / 64, "{steps} steps");
+        }
+    });
+}

@@ -4,7 +4,7 @@ use super::row_writes::{RowWrite, RowWrites};
 use crate::database::error::{Error, MissingTable, Misuse, Result};
 use crate::database::transaction::Transaction;
 use crate::record::Records;
-use crate::sched::engine_code;
+use crate::sched::{self, engine_code};
 use crate::transaction::{
     ActiveTransaction, ExpiryRule, OperationError, PartialOperation, WriteIntent,
 };
@@ -42,7 +42,11 @@ impl Transaction {
     /// - The errors of [`Transaction::put`].
     pub async fn apply(&self, writes: &RowWrites) -> Result<()> {
         let steps = PartialOperation::begin(self.core(), OperationError::ApplyGivenUp);
-        let rows: Vec<RowWrite<'_>> = writes.rows().collect();
+        let mut rows: Vec<RowWrite<'_>> = Vec::new();
+        for row in writes.rows() {
+            sched::count_steps(1).await;
+            rows.push(row);
+        }
         for of_table in rows.chunk_by(|one, next| one.table == next.table) {
             let table = of_table[0].table;
             let missing = || Error::from(MissingTable::new(table));
@@ -55,8 +59,11 @@ impl Transaction {
             let has_expiry = |row: &RowWrite<'_>| row.expires_at_ms.is_some();
             let fits =
                 |row: &RowWrite<'_>| row.value.is_none() || has_expiry(row) == records.expires();
-            if !of_table.iter().all(fits) {
-                return Err(Misuse::AppliedExpiry(table.to_owned()).into());
+            for row in of_table {
+                sched::count_steps(1).await;
+                if !fits(row) {
+                    return Err(Misuse::AppliedExpiry(table.to_owned()).into());
+                }
             }
             let apply = self.core().apply_rows(&records, of_table, writes.time_ms());
             engine_code(apply).await?;

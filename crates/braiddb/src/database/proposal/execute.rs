@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use super::encoding::{KeySpace, SpacesToEncode};
 use super::key_set::{KeySet, KeySetBuilder};
-use super::row_writes::{RowWrites, RowWritesBuilder};
+use super::row_writes::{BYTES_PER_STEP, RowWrites, RowWritesBuilder};
 use crate::database::catalog::CatalogEntry;
 use crate::database::error::{BusyWith, Error, Misuse, Result};
 use crate::database::handle::Database;
@@ -16,8 +16,8 @@ use crate::database::transaction_builder::{
 };
 use crate::record::{Records, split_expiry};
 use crate::rid::{CATALOG, TableId};
-use crate::sched::engine_call;
-use crate::transaction::Isolation;
+use crate::sched::{self, engine_call, engine_code};
+use crate::transaction::{ExecutedWrite, Isolation, OperationError};
 
 /// A transaction that was executed and not committed: its result, and what it read and wrote.
 /// [`Database::execute`] returns it.
@@ -247,7 +247,7 @@ impl Transaction {
     /// The error with which a commit would fail; those of [`Database::execute`].
     async fn executed_sets(&self) -> Result<(KeySet, RowWrites)> {
         engine_call(|| self.core().check_executed())?;
-        let mut sets = engine_call(|| self.collect_sets())?;
+        let mut sets = self.collect_sets().await?;
         if !self.are_names_of_snapshot(&sets.named).await? {
             // Tables were renamed since then.
             let listed = self.names_of_snapshot().await?;
@@ -261,45 +261,44 @@ impl Transaction {
         // The checks above may have met conflicts.
         engine_call(|| self.core().check_executed())?;
         let time_ms = self.core().used_time().unwrap_or(0);
-        Ok(engine_call(|| (sets.reads.build(), sets.writes.build(time_ms))))
+        let CollectedSets { reads, writes, .. } = sets;
+        let build =
+            async { Ok::<_, OperationError>((reads.build().await, writes.build(time_ms).await)) };
+        Ok(engine_code(build).await?)
     }
 
-    fn collect_sets(&self) -> Result<CollectedSets> {
+    /// Copies what the transaction has read and written, in steps.
+    async fn collect_sets(&self) -> Result<CollectedSets> {
+        /// Number of reads or writes that are copied without suspension.
+        const ITEMS: usize = 8;
         let mut sets = CollectedSets::default();
         let CollectedSets { reads, read_spaces, writes, written_spaces, named } = &mut sets;
-        let mut refusal = None;
-        self.core().each_read(|table, low, high| {
-            match read_spaces.number(table, &mut reads.spaces, named) {
-                Ok(space) => reads.range(space, low, high),
-                Err(error) => refusal = Some(error),
-            }
-        });
-        self.core().each_write(|write| {
-            let table = write.table;
-            if table.id == CATALOG {
-                let what = "create, change or drop tables or indexes".to_owned();
-                refusal = Some(Misuse::NotExecutable(what).into());
-                return;
-            }
-            let space = match written_spaces.number(table, &mut writes.spaces, named) {
-                Ok(space) => space,
-                Err(error) => {
-                    refusal = Some(error);
-                    return;
-                }
-            };
-            if table.of_index().is_some() {
-                return writes.entry(space, write.key);
-            }
-            let value = write.stored.map(|stored| match table.expires() {
-                true => {
-                    let (expiry, value) = split_expiry(stored);
-                    (value, Some(expiry))
-                }
-                false => (stored, None),
+        let (mut refusal, mut first, mut has_more) = (None, 0, true);
+        while has_more && refusal.is_none() {
+            has_more = engine_call(|| {
+                self.core().each_read(first..first + ITEMS, |table, low, high| {
+                    match read_spaces.number(table, &mut reads.spaces, named) {
+                        Ok(space) => reads.range(space, low, high),
+                        Err(error) => refusal = Some(error),
+                    }
+                })
             });
-            writes.row(space, write.key, write.existed, value);
-        });
+            first += ITEMS;
+            sched::count_steps(ITEMS as u32).await;
+        }
+        (first, has_more) = (0, true);
+        while has_more && refusal.is_none() {
+            let mut bytes = 0;
+            has_more = engine_call(|| {
+                self.core().each_write(first..first + ITEMS, |write| {
+                    bytes += write.stored.map_or(0, <[u8]>::len);
+                    let added = add_write(&write, writes, written_spaces, named);
+                    refusal = refusal.take().or(added.err());
+                })
+            });
+            first += ITEMS;
+            sched::count_steps((ITEMS + bytes / BYTES_PER_STEP) as u32).await;
+        }
         match refusal {
             Some(error) => Err(error),
             None => Ok(sets),
@@ -352,6 +351,37 @@ impl Transaction {
         }
         Ok(BusyWith::TableChange { table: table.to_owned() }.into())
     }
+}
+
+/// Adds a write to a set.
+///
+/// # Errors
+/// `NotExecutable`.
+fn add_write(
+    write: &ExecutedWrite<'_>,
+    writes: &mut RowWritesBuilder,
+    spaces: &mut NumberedSpaces,
+    named: &mut NamedTables,
+) -> Result<()> {
+    let table = write.table;
+    if table.id == CATALOG {
+        let what = "create, change or drop tables or indexes".to_owned();
+        return Err(Misuse::NotExecutable(what).into());
+    }
+    let space = spaces.number(table, &mut writes.spaces, named)?;
+    if table.of_index().is_some() {
+        writes.entry(space, write.key);
+        return Ok(());
+    }
+    let value = write.stored.map(|stored| match table.expires() {
+        true => {
+            let (expiry, value) = split_expiry(stored);
+            (value, Some(expiry))
+        }
+        false => (stored, None),
+    });
+    writes.row(space, write.key, write.existed, value);
+    Ok(())
 }
 
 impl CollectedSets {

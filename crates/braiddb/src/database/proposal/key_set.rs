@@ -15,6 +15,7 @@ use std::ops::{Bound, Range};
 use super::encoding::{
     Ascending, DamagedSet, KeySpace, Reader, Spaces, SpacesToEncode, add_count, add_key, open, seal,
 };
+use crate::sched::{self, run_now};
 
 const KIND: u8 = b'K';
 
@@ -73,7 +74,7 @@ impl KeySet {
             let number = set.spaces.add(space).expect("there are at most 65,534 spaces");
             set.range(number, Bound::Unbounded, Bound::Unbounded);
         }
-        set.build()
+        run_now(set.build())
     }
 
     /// Returns whether the set has no keys and no ranges.
@@ -123,7 +124,7 @@ impl KeySet {
 
 impl Default for KeySet {
     fn default() -> Self {
-        KeySetBuilder::default().build()
+        run_now(KeySetBuilder::default().build())
     }
 }
 
@@ -216,31 +217,33 @@ impl KeySetBuilder {
         self.keys.len() - key.len()..self.keys.len()
     }
 
-    /// Encodes the set.
-    pub(super) fn build(self) -> KeySet {
+    /// Encodes the set, in steps.
+    pub(super) async fn build(self) -> KeySet {
         let Self { spaces, keys, points, ranges } = self;
         let (mut bytes, spaces, numbers) = spaces.begin(KIND);
         let number = |space: u16| numbers[usize::from(space)];
-        let mut points: Vec<(u16, &[u8])> =
+        let points: Vec<(u16, &[u8])> =
             points.into_iter().map(|(space, key)| (number(space), &keys[key])).collect();
-        points.sort_unstable();
+        let mut points = sched::sort(points, Ord::cmp).await;
         points.dedup();
         let points_at = bytes.len();
         add_count(&mut bytes, points.len());
         for (space, key) in points {
+            sched::count_steps(1).await;
             bytes.extend_from_slice(&space.to_le_bytes());
             add_key(&mut bytes, key);
         }
         let bound = |bound: KeptBound| bound.map(|key| &keys[key]);
-        let mut ranges: Vec<_> = ranges
+        let ranges: Vec<_> = ranges
             .into_iter()
             .map(|(space, low, high)| (number(space), rank(bound(low)), rank(bound(high))))
             .collect();
-        ranges.sort_unstable();
+        let mut ranges = sched::sort(ranges, Ord::cmp).await;
         ranges.dedup();
         let ranges_at = bytes.len();
         add_count(&mut bytes, ranges.len());
         for (space, low, high) in ranges {
+            sched::count_steps(1).await;
             bytes.extend_from_slice(&space.to_le_bytes());
             for (kind, key) in [low, high] {
                 bytes.push(kind);

@@ -19,6 +19,7 @@ use super::encoding::{
     Ascending, DamagedSet, Reader, Spaces, SpacesToEncode, add_count, add_key, open, seal,
 };
 use super::key_set::{KeySet, KeySetBuilder};
+use crate::sched::{self, run_now};
 
 const KIND: u8 = b'W';
 /// Flag of a row's kind: an expiry follows the key.
@@ -142,13 +143,13 @@ impl RowWrites {
             let space = reader.space(&self.spaces).expect("checked");
             keys.point(space, reader.key().expect("checked"));
         }
-        keys.build()
+        run_now(keys.build())
     }
 }
 
 impl Default for RowWrites {
     fn default() -> Self {
-        RowWritesBuilder::default().build(0)
+        run_now(RowWritesBuilder::default().build(0))
     }
 }
 
@@ -209,6 +210,9 @@ fn check(reader: &mut Reader<'_>, spaces: &Spaces, is_table: &[bool]) -> Option<
     reader.is_at_end().then_some(())
 }
 
+/// Bytes of values that are copied in one step.
+pub(super) const BYTES_PER_STEP: usize = 1024;
+
 /// Collects writes in the order in which the transaction made them.
 #[derive(Debug, Default)]
 pub(super) struct RowWritesBuilder {
@@ -254,47 +258,48 @@ impl RowWritesBuilder {
         self.bytes.len() - bytes.len()..self.bytes.len()
     }
 
-    /// Encodes the writes.
-    pub(super) fn build(self, time_ms: u64) -> RowWrites {
-        let Self { spaces, bytes: kept, mut rows, entries } = self;
+    /// Encodes the writes, in steps.
+    pub(super) async fn build(self, time_ms: u64) -> RowWrites {
+        let Self { spaces, bytes: kept, rows, entries } = self;
         let (mut bytes, spaces, numbers) = spaces.begin(KIND);
         let number = |space: u16| numbers[usize::from(space)];
         let time = bytes.len();
         bytes.extend_from_slice(&time_ms.to_le_bytes());
-        // Stable: writes of the same row stay in order.
-        rows.sort_by_key(|row| (number(row.space), &kept[row.key.clone()]));
-        rows.dedup_by(|later, first| {
-            let [of_first, of_later] =
-                [&*first, &*later].map(|row| (number(row.space), &kept[row.key.clone()]));
-            let is_same = of_first == of_later;
-            if is_same {
-                first.value = later.value.take();
-                first.expires_at_ms = later.expires_at_ms;
-            }
-            is_same
-        });
-        add_count(&mut bytes, rows.len());
-        for row in rows {
-            let kind = match (row.existed, &row.value) {
+        let key = |row: &CollectedRow| (number(row.space), &kept[row.key.clone()]);
+        // Writes of the same row stay in order.
+        let rows: Vec<&CollectedRow> =
+            sched::sort(rows.iter().collect(), |one, other| key(one).cmp(&key(other))).await;
+        let (count_at, mut count) = (bytes.len(), 0_u32);
+        add_count(&mut bytes, 0);
+        for of_row in rows.chunk_by(|one, next| key(one) == key(next)) {
+            let (CollectedRow { existed, .. }, last) = (of_row[0], of_row[of_row.len() - 1]);
+            let value = last.value.clone().map(|value| &kept[value]);
+            let steps = 1 + value.map_or(0, <[u8]>::len) / BYTES_PER_STEP;
+            sched::count_steps(steps as u32).await;
+            let kind = match (existed, value) {
                 (_, None) => RowWriteKind::Delete,
                 (true, Some(_)) => RowWriteKind::Update,
                 (false, Some(_)) => RowWriteKind::Insert,
             };
-            bytes.extend_from_slice(&number(row.space).to_le_bytes());
-            bytes.push(kind as u8 | if row.expires_at_ms.is_some() { EXPIRES } else { 0 });
-            add_key(&mut bytes, &kept[row.key]);
-            bytes.extend(row.expires_at_ms.into_iter().flat_map(u64::to_le_bytes));
-            if let Some(value) = row.value {
+            let (space, key) = key(last);
+            bytes.extend_from_slice(&space.to_le_bytes());
+            bytes.push(kind as u8 | if last.expires_at_ms.is_some() { EXPIRES } else { 0 });
+            add_key(&mut bytes, key);
+            bytes.extend(last.expires_at_ms.into_iter().flat_map(u64::to_le_bytes));
+            if let Some(value) = value {
                 add_count(&mut bytes, value.len());
-                bytes.extend_from_slice(&kept[value]);
+                bytes.extend_from_slice(value);
             }
+            count += 1;
         }
-        let mut entries: Vec<(u16, &[u8])> =
+        bytes[count_at..count_at + size_of::<u32>()].copy_from_slice(&count.to_le_bytes());
+        let entries: Vec<(u16, &[u8])> =
             entries.into_iter().map(|(space, key)| (number(space), &kept[key])).collect();
-        entries.sort_unstable();
+        let mut entries = sched::sort(entries, Ord::cmp).await;
         entries.dedup();
         add_count(&mut bytes, entries.len());
         for (space, key) in entries {
+            sched::count_steps(1).await;
             bytes.extend_from_slice(&space.to_le_bytes());
             add_key(&mut bytes, key);
         }

@@ -6,6 +6,7 @@ use super::chunk::{CHUNK_BYTES, ENTRY_BYTES, SECTION_BYTES};
 use super::list::{begin_listing, bytes_of_leaves};
 use super::output::{CheckpointOutput, WrittenSections, failed, sync_directory};
 use super::{CheckpointInfo, MAGIC, WrittenCheckpoint, name, parse_name};
+use crate::durability::STEPS_PER_TABLE;
 use crate::durability::compact::LiveSegments;
 use crate::durability::upkeep::release_holes;
 use crate::io::{OpenMode, SECTOR_BYTES};
@@ -93,6 +94,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
     // A transaction that publishes a table after this commits the table's contents at an LSN that
     // is replayed.
     for table in engine.tables() {
+        sched::count_steps(STEPS_PER_TABLE).await;
         match table.kind() {
             TableKind::Memory(table) => output.write_table(&worker, table).await?,
             TableKind::Paged(table) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::order;
+use crate::durability::STEPS_PER_TABLE;
 use crate::log::Lsn;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{HeldLogRange, MemoryRecords, NewestVersion, Records};
@@ -132,6 +132,7 @@ pub(super) async fn find(
 ) -> Result<Vec<RecordToMove>, OperationError> {
     let mut items = Vec::new();
     for (place, table) in (0..).zip(tables) {
+        sched::count_steps(STEPS_PER_TABLE).await;
         let Some(table) = table.in_memory() else { continue };
         let bound = table.rids().handed_out();
         for first in (0..bound).step_by(ENTRIES_PER_TURN) {
@@ -147,7 +148,8 @@ pub(super) async fn find(
             }
         }
     }
-    Ok(order::sort(items, |record| record.from).await)
+    // In log order.
+    Ok(sched::sort(items, |one, other| one.from.cmp(&other.from)).await)
 }
 
 /// Examines entries and reports those that point to a victim. Leaves the entries in `rids` that

@@ -33,7 +33,6 @@
 
 mod copy;
 mod find;
-mod order;
 mod pass;
 mod plan;
 mod state;

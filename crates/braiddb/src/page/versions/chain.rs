@@ -59,8 +59,8 @@ struct ChainHeader {
     references: AtomicU32,
     table: TableId,
     key_bytes: u32,
-    /// Bytes of the value in the record's cell; accessed under the page's latch.
-    on_page: AtomicU32,
+    /// See `undo`; accessed under the page's latch.
+    lengths: AtomicU32,
 }
 
 /// Pointer to a chain. The chain stays allocated at least as long as the pointer's holder may
@@ -144,7 +144,7 @@ impl ChainRef {
             references: AtomicU32::new(MAPPED),
             table,
             key_bytes: u32::try_from(key.len()).expect("keys are short"),
-            on_page: AtomicU32::new(0),
+            lengths: AtomicU32::new(0),
         };
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and key.
         unsafe {
@@ -267,6 +267,10 @@ impl<'a> Chain<'a> {
         &self.header().references
     }
 
+    pub(super) fn lengths(self) -> &'a AtomicU32 {
+        &self.header().lengths
+    }
+
     pub(super) fn reference(self) -> ChainRef {
         ChainRef(self.pointer)
     }
@@ -352,6 +356,9 @@ impl<'a> Chain<'a> {
         self.header().references.fetch_add(1, Ordering::Relaxed);
         let unlatched = is_planted(Bug::ChangePushedWithoutLatch);
         let mut latched = if unlatched { self.latch_not() } else { self.latch() };
+        // SAFETY: linked, and only the holder of the latch unlinks it.
+        let newest = latched.newest.map(|newest| unsafe { newest.get() }.stamp());
+        self.note_before(newest, stamp, before);
         // SAFETY: the caller's, not shared yet.
         unsafe { change.get() }.set_next(latched.newest);
         latched.newest = Some(change);
@@ -406,6 +413,13 @@ impl<'a> Chain<'a> {
             restore(oldest.before());
             self.note_on_page(oldest.before().map_or(0, SlotValue::cell_bytes));
         }
+    }
+
+    /// Returns the stamp of the newest change.
+    pub(super) fn newest_stamp(self) -> Option<Stamp> {
+        let latched = self.latch();
+        // SAFETY: linked, and only the holder of the latch unlinks it.
+        latched.newest.map(|newest| unsafe { newest.get() }.stamp())
     }
 
     /// Returns whether aborted changes are at the head.
@@ -479,33 +493,6 @@ impl<'a> Chain<'a> {
             }
             change = next;
         }
-    }
-
-    /// Records the length of the value on the page. Called at every write, by the task that has the
-    /// page latched.
-    pub(crate) fn note_on_page(self, bytes: usize) {
-        let bytes = u32::try_from(bytes).expect("values are bounded");
-        // Relaxed: only the holder of the page's latch accesses it.
-        self.header().on_page.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Returns the number of bytes by which the value on the page may grow when undecided or
-    /// aborted changes are undone.
-    pub(super) fn undo_bytes(self) -> usize {
-        let latched = self.latch();
-        let (mut next, mut longest) = (latched.newest, 0);
-        while let Some(change) = next {
-            // SAFETY: linked, and only the holder of the latch unlinks it.
-            let change = unsafe { change.get() };
-            let stamp = change.stamp();
-            if stamp.name().is_none() && stamp != Stamp::ABORTED {
-                break;
-            }
-            longest = longest.max(change.before().map_or(0, SlotValue::cell_bytes));
-            next = change.next();
-        }
-        // Relaxed: accessed under the page's latch only.
-        longest.saturating_sub(self.header().on_page.load(Ordering::Relaxed) as usize)
     }
 }
 

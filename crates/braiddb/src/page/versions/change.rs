@@ -42,6 +42,15 @@ const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ChangeHeader>() == 32 && align_of::<ChangeHeader>() == 8);
 
+#[cfg(all(test, not(loom)))]
+thread_local!(static LINKS_FOLLOWED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+
+/// Returns the number of links to older changes that this thread has followed.
+#[cfg(all(test, not(loom)))]
+pub(in crate::page) fn links_followed() -> u64 {
+    LINKS_FOLLOWED.get()
+}
+
 /// Header of a change; the before-image follows it in memory.
 #[derive(Debug)]
 #[repr(C)]
@@ -176,6 +185,8 @@ impl<'a> ChainChange<'a> {
 
     /// Returns the next older change. Acquire pairs with the Release in `set_next`.
     pub(super) fn next(self) -> Option<ChangeRef> {
+        #[cfg(all(test, not(loom)))]
+        LINKS_FOLLOWED.set(links_followed() + 1);
         ChangeRef::from_word(self.header().next.load(Ordering::Acquire) & !PRUNED)
     }
 

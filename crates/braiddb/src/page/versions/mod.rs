@@ -13,9 +13,12 @@ mod prune;
 mod test_page;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod undo;
 
 pub(crate) use chain::{Chain, ChainBase, SeenValue, WalkEnd, WalkHead, WriteRefusal};
 pub(crate) use change::ChangeRef;
+#[cfg(all(test, not(loom)))]
+pub(in crate::page) use change::links_followed;
 pub(crate) use collect::LeftChain;
 pub(crate) use mapping::{
     Mapping, merge_mappings, reserved_bytes, reserved_bytes_of, split_mapping,

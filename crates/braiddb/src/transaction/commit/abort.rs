@@ -163,10 +163,7 @@ impl ActiveTransaction {
         self.stamp_and_note(writes, &paged);
         self.roll_back_on_pages(&paged);
         self.discard_values(&paged);
-        if is_done {
-            self.undo_created(savepoint.created);
-        }
-        is_done
+        is_done && self.undo_created(savepoint.created, MAX_WRITES_AT_ONCE)
     }
 
     /// Adds the record of an undone write to the read set. A successful write also reveals which

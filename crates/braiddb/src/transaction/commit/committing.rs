@@ -183,7 +183,7 @@ impl ActiveTransaction {
         let (writes, _) = self.ended_writes();
         let (is_small, is_empty) = (writes.is_small(MAX_WRITES_AT_ONCE), writes.is_empty());
         let changes_pages = !writes.paged.is_empty();
-        if !is_small || self.has_lost() {
+        if !is_small || self.has_lost() || self.has_many_undone(MAX_WRITES_AT_ONCE) {
             return Err(UnfinishedCommit::Untried(self));
         }
         let commit = if is_empty {

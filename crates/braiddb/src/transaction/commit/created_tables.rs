@@ -13,23 +13,33 @@ impl ActiveTransaction {
         self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
     }
 
-    /// Closes the created tables after the first `keep`. Writes to them are undone. They exist
-    /// until the transaction ends, because its read set references them.
-    pub(super) fn undo_created(&self, keep: usize) {
+    /// Closes up to `most` of the created tables after the first `keep`. Writes to them are undone.
+    /// They exist until the transaction ends, because its read set references them. Returns whether
+    /// all are closed.
+    pub(super) fn undo_created(&self, keep: usize, most: usize) -> bool {
         let created = &mut *self.created().borrow_mut();
-        created.drain(keep..).for_each(|table| {
+        let first = keep.max(created.len().saturating_sub(most));
+        created.drain(first..).for_each(|table| {
             table.close_to_all();
             self.undone_created().borrow_mut().push(table);
         });
+        created.len() <= keep
     }
 
-    /// Removes created tables that were not published, after their writes were undone. Other tasks
-    /// that visit all tables may still hold them; the last holder frees them.
+    /// Returns whether the transaction created more than `most` tables and undid that.
+    pub(super) fn has_many_undone(&self, most: usize) -> bool {
+        self.has_extras() && self.undone_created().borrow().len() > most
+    }
+
+    /// Removes up to `most` created tables that were not published, after their writes were undone.
+    /// Other tasks that visit all tables may still hold them; the last holder frees them. Returns
+    /// whether none is left.
     #[cold]
-    pub(super) fn drop_created(&self) {
-        let created = std::mem::take(&mut *self.created().borrow_mut());
-        let undone = std::mem::take(&mut *self.undone_created().borrow_mut());
-        for table in created.into_iter().chain(undone) {
+    pub(super) fn drop_created(&self, most: usize) -> bool {
+        let (mut created, mut undone) =
+            (self.created().borrow_mut(), self.undone_created().borrow_mut());
+        for _ in 0..most {
+            let Some(table) = undone.pop().or_else(|| created.pop()) else { return true };
             table.close_to_all();
             table.paged().inspect(|table| self.worker().forget_aborted(table));
             let listed = self.engine().release_table_id(table.id);
@@ -37,5 +47,6 @@ impl ActiveTransaction {
             // After earlier retirements of its contents: retired items are freed in order.
             reclaim::retire_with(move || drop(table));
         }
+        created.is_empty() && undone.is_empty()
     }
 }

@@ -46,7 +46,7 @@ impl ActiveTransaction {
 
     /// Does the next step of an abort, or of the end that has begun. Returns whether the
     /// transaction has ended.
-    pub(super) fn abort_some(&mut self) -> bool {
+    pub(in crate::transaction) fn abort_some(&mut self) -> bool {
         if self.outcome().is_none() {
             let engine = self.engine();
             engine.planted_panic.panic_if_planted(PanicPoint::Abort);
@@ -69,6 +69,9 @@ impl ActiveTransaction {
         if !is_done || !retire_replaced(self.ended_writes().0, most) {
             return false;
         }
+        if self.has_extras() && !self.drop_created(most) {
+            return false;
+        }
         let counters = self.worker().counters();
         match outcome {
             DecidedOutcome::Committed(_) => counters.committed.add(1),
@@ -85,7 +88,7 @@ impl ActiveTransaction {
     #[inline(always)]
     pub(in crate::transaction) fn release(&mut self) {
         if self.has_extras() {
-            self.drop_created();
+            self.drop_created(usize::MAX);
         }
         let context = self.take_context().expect("ends once");
         self.worker().end(context);

@@ -16,6 +16,7 @@
 //! Start of a sweep: a worker that schedules the next sweep checks the due time before it sleeps,
 //! and wakes for it. So at least one worker does, and the first that finds it due runs it.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,12 +55,15 @@ async fn sweep_due() {
     let Some(_under_way) = sweeps.begin() else { return };
     let mut in_progress: Vec<TableSweep> = Vec::new();
     loop {
+        // A search of the list for each table would take time quadratic in the number of tables.
+        let swept: BTreeSet<_> = in_progress.iter().map(|sweep| sweep.table.id).collect();
         for table in engine.tables() {
+            sched::count_steps(1).await;
             if !table.expires() || table.next_sweep() > sweeps.now() {
                 continue;
             }
             // Not due while it is being swept.
-            if in_progress.iter().any(|sweep| Arc::ptr_eq(&sweep.table, &table)) {
+            if swept.contains(&table.id) {
                 continue;
             }
             if table.may_have_expired(engine.steady_clock.now()) {
@@ -87,6 +91,7 @@ async fn sweep_due() {
         }
     }
     for table in engine.tables() {
+        sched::count_steps(1).await;
         if table.expires() && !table.is_gone() {
             sweeps.expect_next(&table);
         }
@@ -102,7 +107,11 @@ pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
     let worker = WorkerTransactions::current();
     let engine = worker.engine();
     let mut swept = 0;
-    for table in engine.tables().into_iter().filter(|table| table.expires()) {
+    for table in engine.tables() {
+        sched::count_steps(1).await;
+        if !table.expires() {
+            continue;
+        }
         let mut sweep = TableSweep::begin(table, engine);
         while !sweep.continue_sweep(&worker, MAX_ATTEMPTS).await? {
             sched::yield_now(WaitCause::Memory).await;

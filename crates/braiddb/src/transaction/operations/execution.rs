@@ -4,7 +4,7 @@
 //! The read set lacks records that only a successful write revealed: the write protects them. So a
 //! certifier elsewhere also treats the written keys as read.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use crate::record::Records;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -45,21 +45,40 @@ impl ActiveTransaction {
         self.leave_uncounted();
     }
 
-    /// Calls `each` with everything that was read: a single key as a range of one.
-    pub(crate) fn each_read(&self, each: impl FnMut(&Records, Bound<&[u8]>, Bound<&[u8]>)) {
-        self.reads().visit(each);
+    /// Calls `each` with the reads that have these numbers: a single key as a range of one. Returns
+    /// whether more follow.
+    pub(crate) fn each_read(
+        &self,
+        numbers: Range<usize>,
+        each: impl FnMut(&Records, Bound<&[u8]>, Bound<&[u8]>),
+    ) -> bool {
+        self.reads().visit(numbers, each)
     }
 
-    /// Calls `each` with every write. A later write of the same record replaces the earlier one.
-    pub(crate) fn each_write(&self, mut each: impl FnMut(ExecutedWrite<'_>)) {
+    /// Calls `each` with the writes that have these numbers. A later write of the same record
+    /// replaces the earlier one. Returns whether more follow.
+    pub(crate) fn each_write(
+        &self,
+        numbers: Range<usize>,
+        mut each: impl FnMut(ExecutedWrite<'_>),
+    ) -> bool {
         let writes = self.writes().borrow();
-        for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-            let stored = (write.kind != WriteKind::Delete).then(|| writes.value(write));
-            // SAFETY: tables that an active transaction has used exist.
-            let table = unsafe { write.table.get() };
-            each(ExecutedWrite { table, key: writes.key(write), existed: write.existed(), stored });
-        }
-        for write in &writes.paged {
+        let in_memory = writes.writes().len();
+        let end = numbers.end.min(in_memory + writes.paged.len());
+        for number in numbers.start..end {
+            let Some(number) = number.checked_sub(in_memory) else {
+                let write = &writes.writes()[number];
+                if write.kind == WriteKind::Void {
+                    continue;
+                }
+                let stored = (write.kind != WriteKind::Delete).then(|| writes.value(write));
+                // SAFETY: tables that an active transaction has used exist.
+                let table = unsafe { write.table.get() };
+                let (key, existed) = (writes.key(write), write.existed());
+                each(ExecutedWrite { table, key, existed, stored });
+                continue;
+            };
+            let write = &writes.paged[number];
             // SAFETY: the change belongs to the transaction and is not retired before it ends.
             let existed = unsafe { write.change.get() }.before().is_some();
             let stored = (!write.deleted).then(|| writes.paged_value(write));
@@ -67,6 +86,7 @@ impl ActiveTransaction {
             let table = unsafe { write.table.get() };
             each(ExecutedWrite { table, key: writes.paged_key(write), existed, stored });
         }
+        end < in_memory + writes.paged.len()
     }
 
     /// The transaction's time in milliseconds since 1970, if an expiry decision used it.

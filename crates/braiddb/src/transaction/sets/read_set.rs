@@ -307,27 +307,35 @@ impl ReadSet {
         self.with_range(number, name).expect("it is certified")
     }
 
-    /// Calls `each` with everything that was read: a single key as a range of one. The keys of
-    /// records must have been noted.
+    /// Calls `each` with the reads that have these numbers: a single key as a range of one. The keys
+    /// of records must have been noted. Returns whether more follow.
     pub(in crate::transaction) fn visit(
         &self,
+        numbers: Range<usize>,
         mut each: impl FnMut(&Records, Bound<&[u8]>, Bound<&[u8]>),
-    ) {
-        {
+    ) -> bool {
+        let (points, parts) = {
             let reads = self.0.borrow();
             assert_eq!(reads.points.len(), reads.point_keys.len(), "keys of records were noted");
-            let points = reads.points.iter().copied().zip(&reads.point_keys);
-            let parts = reads.projections.iter().map(|part| (part.point, &part.key));
-            for (point, key) in points.chain(parts) {
-                let key = Bound::Included(&reads.keys[key.clone()]);
-                // SAFETY: the transaction is active until its set is cleared, and tables that it has
-                // used exist.
-                each(unsafe { point.table.get() }, key, key);
+            (reads.points.len(), reads.projections.len())
+        };
+        let all = points + parts + self.ranges();
+        for number in numbers.start..numbers.end.min(all) {
+            if let Some(range) = number.checked_sub(points + parts) {
+                self.with_range(range, &mut each);
+                continue;
             }
+            let reads = self.0.borrow();
+            let (point, key) = match number.checked_sub(points) {
+                None => (reads.points[number], &reads.point_keys[number]),
+                Some(part) => (reads.projections[part].point, &reads.projections[part].key),
+            };
+            let key = Bound::Included(&reads.keys[key.clone()]);
+            // SAFETY: the transaction is active until its set is cleared, and tables that it has used
+            // exist.
+            each(unsafe { point.table.get() }, key, key);
         }
-        for number in 0..self.ranges() {
-            self.with_range(number, &mut each);
-        }
+        numbers.end < all
     }
 
     /// Empties the set, and keeps little of its memory: thousands of sets exist.
