@@ -283,3 +283,32 @@ fn a_call_within_a_transaction_is_refused() {
         block_on(db.put(&a, &1, &1)).unwrap();
     });
 }
+
+/// A transaction that is open does not delay writes to the table of a dropped index: the layer
+/// above validates transactions that read the index.
+#[test]
+fn writes_need_a_dropped_index_no_more() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let writing = block_on(db.restrict_writes(WRITER)).unwrap();
+        let a: Table<u64, u64> = block_on(writing.create_table("a")).unwrap();
+        let fails = |value: u64, keys: &mut braiddb::IndexKeys<'_, u64>| {
+            assert_ne!(value, 2, "a value without keys");
+            keys.push(&value);
+        };
+        block_on(writing.index(&a, "by_value", IndexOptions::default(), fails)).unwrap();
+        let reader = block_on(db.begin()).unwrap();
+        std::thread::scope(|scope| {
+            let put = || block_on(writing.put(&a, &1, &2));
+            assert!(matches!(put(), Err(Error::Panicked(_))));
+            let dropping = scope.spawn(|| block_on(writing.drop_index(&a, "by_value")));
+            while let Err(error) = put() {
+                assert!(matches!(error, Error::Panicked(_)), "{error}");
+                std::thread::yield_now();
+            }
+            assert!(!dropping.is_finished());
+            drop(reader);
+            dropping.join().unwrap().unwrap();
+        });
+    });
+}

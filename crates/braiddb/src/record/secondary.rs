@@ -155,13 +155,13 @@ impl Secondary {
 
     /// Closes the index to all readers.
     pub(crate) fn mark_dropped(&self) {
-        // Release pairs with the Acquire in `is_dropped`.
-        self.dropped.store(true, Ordering::Release);
+        // SeqCst, so that a task which then finds the index not attached knows that no transaction
+        // reads it.
+        self.dropped.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
-        // Acquire pairs with the Release in `mark_dropped`.
-        self.dropped.load(Ordering::Acquire)
+        self.dropped.load(Ordering::SeqCst)
     }
 }
 

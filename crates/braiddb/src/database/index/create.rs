@@ -179,14 +179,14 @@ impl Database {
         }
         refuse_on_worker()?;
         let busy = || Error::Busy(BusyWith::TableChange { table: wanted.table.clone() });
-        let mut changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
-        let row = loop {
+        let (changing, row) = loop {
+            let changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
             let row = self.declare_index(table, &wanted).await?;
             if row.stage != IndexStage::Dropping {
-                break row;
+                break (changing, row);
             }
-            // The index was already dropped when the database was opened.
-            changing = self.remove_index(&row, changing).await?;
+            // Another task may remove it at the same time.
+            self.remove_index(&row, changing).await?;
         };
         let (listed, row) = self.list_index(table, row, code).await?;
         match row.stage {

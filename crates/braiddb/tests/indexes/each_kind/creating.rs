@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braiddb::indexes::IndexStage;
-use braiddb::{Database, Error, IndexError, IndexOptions, Options, Transaction};
+use braiddb::{BusyWith, Database, Error, IndexError, IndexOptions, Options, Transaction};
 use pollster::block_on;
 
 use super::numbers::{
@@ -133,6 +133,56 @@ fn a_dropped_index_frees_its_space() {
         let index = attach(&db, &table, IndexOptions::default().version(1)).unwrap();
         assert_eq!(check_now(&db, &table, &index), 1499 * 5 + 2);
     });
+}
+
+/// An open transaction keeps the entries of a dropped index, and prevents no change of its table.
+#[test]
+fn a_table_is_written_and_renamed_while_its_index_is_dropped() {
+    with_limit(120, |_| {
+        for is_attached in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let (db, table) = open(directory.path());
+            attach(&db, &table, IndexOptions::default()).unwrap();
+            write(&db, &table, &[(0, Some("1"))]).unwrap();
+            db.close().unwrap();
+            let (db, table) = open(directory.path());
+            if is_attached {
+                attach(&db, &table, IndexOptions::default()).unwrap();
+            }
+            let reader = block_on(db.begin()).unwrap();
+            std::thread::scope(|scope| {
+                let dropping = scope.spawn(|| block_on(db.drop_index(&table, "numbers")));
+                while block_on(db.indexes()).unwrap()[0].stage != IndexStage::Dropping {
+                    std::thread::yield_now();
+                }
+                until(|| write(&db, &table, &[(1, Some("2"))]));
+                until(|| block_on(db.rename_table("records", "other")));
+                let removed = scope.spawn(|| block_on(db.drop_table("other")));
+                while !block_on(db.tables()).unwrap().is_empty() {
+                    std::thread::yield_now();
+                }
+                assert!(!dropping.is_finished() && !removed.is_finished());
+                drop(reader);
+                dropping.join().unwrap().unwrap();
+                removed.join().unwrap().unwrap();
+            });
+            assert!(block_on(db.indexes()).unwrap().is_empty());
+            db.close().unwrap();
+        }
+    });
+}
+
+/// Repeats a call until the drop of the index permits it.
+fn until(mut call: impl FnMut() -> Result<(), Error>) {
+    loop {
+        match call() {
+            Err(Error::Busy(BusyWith::TableChange { .. })) => std::thread::yield_now(),
+            Err(Error::Index(error)) if matches!(*error, IndexError::Detached { .. }) => {
+                std::thread::yield_now();
+            }
+            called => return called.unwrap(),
+        }
+    }
 }
 
 /// The creation waits for transactions that wrote before the index was listed, and creates their
