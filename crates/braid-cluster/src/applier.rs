@@ -93,7 +93,7 @@ impl Applier {
         replica.reset_applied(applied.index());
         replica.local.set_version(applied.version());
         let applier = Self { replica, applied, tables, indexes, staged, certifier };
-        applier.reset_indexes();
+        applier.reset_indexes().await?;
         applier.list_staged();
         Ok(applier)
     }
@@ -208,10 +208,10 @@ impl Applier {
         match change {
             CatalogChange::Create(table) => Ok(self.create_table(index, table, changes)),
             CatalogChange::CreateIndex { table, created, index: wanted } => {
-                Ok(self.create_index(index, &table, created, wanted, changes))
+                self.create_index(index, &table, created, wanted, changes).await
             }
             CatalogChange::DropIndex { table, index: name, created } => {
-                Ok(self.drop_index(index, &table, (name, created), changes))
+                self.drop_index(index, &table, (name, created), changes).await
             }
             CatalogChange::Stage { id, table } => Ok(self.stage(index, id, table, changes)),
             _ if !is_alone => Ok(Decision::Refused("the change needs its own entry".to_owned())),
@@ -247,7 +247,6 @@ impl Applier {
                 let renamed = ClusterTable { name: to.clone(), ..table.clone() };
                 self.record_catalog(index, &[&from, &to], changes);
                 let _no_build = storage.indexes.block(&from);
-                storage.indexes.wait_dropped(&from).await;
                 self.replica.begin_applying(index);
                 catalog::rename_table(db, &from, &to).await?;
                 self.tables.remove(&from);

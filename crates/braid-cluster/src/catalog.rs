@@ -150,10 +150,18 @@ async fn has_table(db: &Database, name: &str) -> braiddb::Result<bool> {
 
 /// Returns the tables of the database. Waits while the database refuses transactions.
 pub async fn tables(db: &Database) -> braiddb::Result<Vec<TableDescription>> {
+    repeat(|| db.tables()).await
+}
+
+/// Repeats a call while the database refuses it for a moment.
+pub async fn repeat<T, F>(mut call: impl FnMut() -> F) -> braiddb::Result<T>
+where
+    F: Future<Output = braiddb::Result<T>>,
+{
     loop {
-        match db.tables().await {
+        match call().await {
             Err(error) if is_busy(&error) => tokio::time::sleep(PAUSE).await,
-            tables => return tables,
+            called => return called,
         }
     }
 }

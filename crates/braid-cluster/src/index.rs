@@ -89,7 +89,7 @@ impl Cluster {
                 && !declared.is_same(&wanted)
             {
                 if storage.indexes.is_other(&table_name, name) {
-                    storage.drop_entries(&table_name, name);
+                    storage.drop_entries(table.encoded(), &table_name, name);
                 }
                 let (table, index) = (table_name, name.to_owned());
                 let (stored, requested) = (declared.definition(), wanted.definition());
@@ -98,6 +98,11 @@ impl Cluster {
             }
             let begun = storage.indexes.begin_building(&table_name, name);
             let begun = tokio::time::timeout_at(deadline, begun).await.map_err(late)?;
+            // From here on, a rename stops this call. The table may have been renamed before.
+            let found = tokio::time::timeout_at(deadline, self.find_table(table)).await;
+            if found.map_err(late)??.0 != table_name {
+                continue;
+            }
             let keys = extract.clone();
             let build = storage.db.index(table, name, options, move |value, keys_of_record| {
                 keys(value, keys_of_record);
@@ -121,7 +126,7 @@ impl Cluster {
                 Err(error) => {
                     // Another function cannot complete them.
                     if is_of_index(&error) {
-                        storage.drop_entries(&table_name, name);
+                        storage.drop_entries(table.encoded(), &table_name, name);
                     }
                     match (&error, declared) {
                         // This node has another index of this name, which the cluster has no more.

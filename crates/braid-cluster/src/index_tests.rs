@@ -1,9 +1,15 @@
 //! The state machine with indexes, without a network.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use braiddb::proposals::{KeySet, KeySpace, RowWrites};
 use braiddb::{Index, IndexOptions, Table, Transaction};
 
 use crate::command::{Action, CatalogChange, ClusterIndex, Decision, ExecutedTransaction};
+use crate::local_indexes::{IndexCheck, LocalIndexes};
 use crate::machine_tests::{Node, change, create, drop_a, submission, table, version_2};
+use crate::node_tests::LIMIT;
 
 /// A transaction that is executed on a node.
 async fn executed<F>(node: &Node, base: u64, body: F) -> Action
@@ -25,9 +31,36 @@ async fn attach(node: &Node) -> Index<u64, u64, u64> {
         .unwrap()
 }
 
+/// Attaches the index as a call of the program does.
+async fn attach_listed(node: &Node) {
+    let build = node.replica.storage.indexes.begin_building("a", "by_value").await;
+    attach(node).await;
+    assert!(build.end(&by_value()));
+}
+
+fn by_value() -> ClusterIndex {
+    ClusterIndex::new("by_value", "u64".to_owned(), IndexOptions::default())
+}
+
 fn create_index(base: u64) -> Action {
-    let index = ClusterIndex::new("by_value", "u64".to_owned(), IndexOptions::default());
-    change(base, CatalogChange::CreateIndex { table: "a".to_owned(), created: 1, index })
+    create_index_of(base, 1)
+}
+
+/// Creates an index of the table `a` with this number.
+fn create_index_of(base: u64, created: u64) -> Action {
+    let (table, index) = ("a".to_owned(), by_value());
+    change(base, CatalogChange::CreateIndex { table, created, index })
+}
+
+/// Waits until the database has this many indexes, and deletes no entries.
+async fn until_left(node: &Node, left: usize) {
+    let db = &node.replica.storage.db;
+    let wait = async {
+        while db.indexes().await.unwrap().len() != left || db.stats().removals_under_way > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait).await.expect("indexes stay");
 }
 
 fn drop_index(base: u64, created: u64) -> Action {
@@ -90,8 +123,53 @@ async fn a_node_drops_entries_of_indexes_that_the_cluster_does_not_have() {
     node.apply(1, &[version_2(), submission(1, table())]).await;
     attach(&node).await;
     let node = node.restart().await;
-    let db = &node.replica.storage.db;
-    while !db.indexes().await.unwrap().is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    until_left(&node, 0).await;
+}
+
+/// The deletion of entries takes as long as a snapshot of the program exists. By then, another table
+/// has the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drop_of_entries_does_not_concern_another_table_of_the_name() {
+    let mut node = Node::new().await;
+    node.apply(1, &[version_2(), submission(1, table())]).await;
+    attach_listed(&node).await;
+    node.apply(2, &[submission(2, create_index(1))]).await;
+    let indexes = node.replica.storage.indexes.clone();
+    assert!(indexes.is_ready("a", &by_value()));
+    let snapshot = node.replica.storage.db.snapshot().await.unwrap();
+    let rename = CatalogChange::Rename { from: "a".to_owned(), to: "b".to_owned() };
+    let changes = [drop_index(2, 2), change(3, rename), table()];
+    for (index, change) in (3..).zip(changes) {
+        let told = node.apply(index, &[submission(index, change)]).await;
+        assert_eq!(told, [Decision::Committed]);
     }
+    // The database would wait for the snapshot.
+    assert!(indexes.begin_building("a", "by_value").await.end(&by_value()));
+    node.apply(6, &[submission(6, create_index_of(5, 3))]).await;
+    assert!(indexes.is_ready("a", &by_value()));
+    drop(snapshot);
+    until_left(&node, 0).await;
+    assert!(indexes.is_ready("a", &by_value()));
+}
+
+/// Otherwise calls that wait, or change other tables, would make it run again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_misses_no_change_of_an_index_that_it_uses() {
+    let indexes = LocalIndexes::new(Vec::new());
+    for table in ["a", "b"] {
+        assert!(indexes.begin_building(table, "by_value").await.end(&by_value()));
+        indexes.declare(table, by_value());
+    }
+    let reads = KeySet::whole([KeySpace { table: "a", index: Some("by_value") }]);
+    let (writes, changes) = (RowWrites::default(), indexes.changes());
+    drop(indexes.begin_building("a", "by_value").await);
+    {
+        let _block = indexes.block("a");
+        let mut waiting = pin!(indexes.begin_building("a", "by_value"));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    indexes.undeclare("b", "by_value");
+    assert_eq!(indexes.check(&reads, &writes, changes), IndexCheck::Passed);
+    indexes.undeclare("a", "by_value");
+    assert_eq!(indexes.check(&reads, &writes, changes), IndexCheck::Changed);
 }

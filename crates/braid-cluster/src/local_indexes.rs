@@ -31,18 +31,79 @@ const ATTACH_TIME: Duration = Duration::from_secs(2);
 /// The indexes of all tables of the cluster.
 #[derive(Debug)]
 pub struct LocalIndexes {
-    tables: Mutex<BTreeMap<String, TableIndexes>>,
-    /// Number of changes so far.
-    changes: watch::Sender<u64>,
+    state: Mutex<State>,
+    /// Wakes all that wait for a change of the state.
+    wakes: watch::Sender<()>,
     /// End of the time in which entries wait for the program.
     attach_until: Instant,
 }
 
 #[derive(Debug, Default)]
+struct State {
+    tables: BTreeMap<String, TableIndexes>,
+    /// Number of changes so far that transactions must not miss.
+    changes: u64,
+    /// Newest number of entries of an index.
+    generation: u64,
+}
+
+#[derive(Debug, Default)]
 struct TableIndexes {
-    /// Number of reasons for which the database must not build an index of the table now.
-    blocks: u32,
+    /// Held by each reason for which the database must not build an index of the table now.
+    block: Arc<()>,
+    /// Number of the last change.
+    changed: u64,
     indexes: BTreeMap<String, LocalIndex>,
+}
+
+impl TableIndexes {
+    fn is_blocked(&self) -> bool {
+        Arc::strong_count(&self.block) > 1
+    }
+
+    /// Returns whether entries with this number are those of an index of the table.
+    fn has_generation(&self, generation: u64) -> bool {
+        self.indexes.values().any(|index| index.generation == generation)
+    }
+}
+
+impl State {
+    /// Changes an index, and counts the change if transactions must not miss it.
+    fn change_index<T>(
+        &mut self,
+        table: &str,
+        index: &str,
+        change: impl FnOnce(&mut LocalIndex, &mut u64) -> T,
+    ) -> T {
+        let table = self.tables.entry(table.to_owned()).or_default();
+        let index = table.indexes.entry(index.to_owned()).or_insert_with(|| {
+            self.generation += 1;
+            LocalIndex { generation: self.generation, ..LocalIndex::default() }
+        });
+        let before = index.for_transactions();
+        let changed = change(index, &mut self.generation);
+        if index.for_transactions() != before {
+            self.changes += 1;
+            table.changed = self.changes;
+        }
+        changed
+    }
+
+    /// Changes the index whose entries have this number, wherever it is now. Returns `None` if these
+    /// entries were dropped.
+    fn change_generation<T>(
+        &mut self,
+        generation: u64,
+        change: impl FnOnce(&mut LocalIndex) -> T,
+    ) -> Option<T> {
+        let (table, index) =
+            self.tables.iter().find_map(|(table, TableIndexes { indexes, .. })| {
+                let (index, _) =
+                    indexes.iter().find(|(_, index)| index.generation == generation)?;
+                Some((table.clone(), index.clone()))
+            })?;
+        Some(self.change_index(&table, &index, |index, _| change(index)))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,27 +111,39 @@ struct LocalIndex {
     /// The index in the cluster's catalog, if it is there.
     declared: Option<ClusterIndex>,
     stage: LocalStage,
-    /// The definition of the entries, once they are complete.
+    /// The definition of the entries, once they are complete. It has the number of the index in the
+    /// cluster's catalog, or 0 if it is not there yet.
     built: Option<ClusterIndex>,
-    /// Number of times that its entries were dropped.
-    drops: u64,
+    /// Number of the entries, also before they exist. No other entries on this node have it, and
+    /// those that follow a drop have another one.
+    generation: u64,
 }
 
 impl LocalIndex {
-    /// Returns whether this node has all entries of an index with this definition.
-    fn is_built(&self, wanted: &ClusterIndex) -> bool {
-        let is_same = self.built.as_ref().is_some_and(|built| built.is_same(wanted));
-        is_same && self.stage == LocalStage::Ready
-    }
-
     /// Returns whether the cluster has the index, and this node all of its entries.
     fn is_complete(&self) -> bool {
-        self.declared.as_ref().is_some_and(|declared| self.is_built(declared))
+        self.declared.is_some() && self.built == self.declared && self.stage == LocalStage::Ready
     }
 
-    /// Returns whether this node has all entries of an index with another definition.
+    /// Returns whether this node has all entries of another index of this name.
     fn is_other(&self) -> bool {
         self.stage == LocalStage::Ready && self.declared.is_some() && !self.is_complete()
+    }
+
+    /// Lets complete entries be those of the index in the cluster's catalog, if they fit.
+    fn adopt(&mut self) {
+        if let (Some(declared), Some(built)) = (&self.declared, &mut self.built)
+            && built.created == 0
+            && built.is_same(declared)
+        {
+            built.created = declared.created;
+        }
+    }
+
+    /// Returns a value that differs after changes which a transaction must not miss.
+    fn for_transactions(&self) -> (Option<u64>, u64, bool) {
+        let declared = self.declared.as_ref().map(|declared| declared.created);
+        (declared, self.generation, self.stage == LocalStage::Ready)
     }
 }
 
@@ -107,16 +180,12 @@ pub enum IndexCheck {
 #[derive(Debug)]
 pub struct BuildBlock {
     indexes: Arc<LocalIndexes>,
-    table: String,
+    held: Option<Arc<()>>,
 }
 
 impl Drop for BuildBlock {
     fn drop(&mut self) {
-        self.indexes.change(|tables| {
-            if let Some(table) = tables.get_mut(&self.table) {
-                table.blocks = table.blocks.saturating_sub(1);
-            }
-        });
+        self.indexes.change(|_| drop(self.held.take()));
     }
 }
 
@@ -124,35 +193,32 @@ impl Drop for BuildBlock {
 #[derive(Debug)]
 pub struct IndexBuild {
     indexes: Arc<LocalIndexes>,
-    table: String,
-    index: String,
-    /// Number of times that the entries had been dropped when the call began.
-    drops: u64,
+    /// Number of the entries.
+    generation: u64,
     was_detached: bool,
 }
 
 impl IndexBuild {
     /// Waits until the database must stop to build the index.
     pub async fn must_stop(&self) {
-        let holds = |tables: &BTreeMap<String, TableIndexes>| {
-            tables.get(&self.table).is_none_or(|table| {
-                let index = table.indexes.get(&self.index);
-                table.blocks > 0 || index.is_none_or(|index| index.drops != self.drops)
-            })
+        let must_stop = |state: &mut State| {
+            let table = state.tables.values().find(|table| table.has_generation(self.generation));
+            table.is_none_or(TableIndexes::is_blocked)
         };
-        self.indexes.wait(holds).await;
+        self.indexes.wait(must_stop).await;
     }
 
     /// Notes that the index is complete. Returns `false` if its entries were dropped since the call
     /// began.
     pub fn end(self, built: &ClusterIndex) -> bool {
-        self.indexes.change_index(&self.table, &self.index, |index| {
-            let is_kept = index.drops == self.drops;
-            if is_kept {
+        let end = |index: &mut LocalIndex| {
+            // The call has found complete entries if it was so before.
+            if index.stage != LocalStage::Ready {
                 (index.stage, index.built) = (LocalStage::Ready, Some(built.clone()));
+                index.adopt();
             }
-            is_kept
-        })
+        };
+        self.indexes.change(|state| state.change_generation(self.generation, end)).is_some()
     }
 }
 
@@ -160,11 +226,12 @@ impl Drop for IndexBuild {
     fn drop(&mut self) {
         if self.was_detached {
             // The call ended early, perhaps before it attached the index.
-            self.indexes.change_index(&self.table, &self.index, |index| {
-                if index.drops == self.drops && index.stage == LocalStage::Building {
+            let detach = |index: &mut LocalIndex| {
+                if index.stage == LocalStage::Building {
                     index.stage = LocalStage::Detached;
                 }
-            });
+            };
+            self.indexes.change(|state| state.change_generation(self.generation, detach));
         }
     }
 }
@@ -172,146 +239,151 @@ impl Drop for IndexBuild {
 impl LocalIndexes {
     /// Lists the indexes of a database, of which the program has attached none.
     pub fn new(found: Vec<IndexDescription>) -> Arc<Self> {
-        let mut tables: BTreeMap<String, TableIndexes> = BTreeMap::new();
+        let mut state = State::default();
         for IndexDescription { table, name, stage, .. } in found {
             if stage != IndexStage::Dropping {
-                let index = LocalIndex { stage: LocalStage::Detached, ..LocalIndex::default() };
-                tables.entry(table).or_default().indexes.insert(name, index);
+                let detach = |index: &mut LocalIndex, _: &mut u64| {
+                    index.stage = LocalStage::Detached;
+                };
+                state.change_index(&table, &name, detach);
             }
         }
         let attach_until = Instant::now() + ATTACH_TIME;
-        Arc::new(Self { tables: Mutex::new(tables), changes: watch::Sender::new(0), attach_until })
+        Arc::new(Self { state: Mutex::new(state), wakes: watch::Sender::new(()), attach_until })
     }
 
-    fn tables(&self) -> MutexGuard<'_, BTreeMap<String, TableIndexes>> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // No code that holds the lock can leave the state half changed.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and wakes all that wait for a change.
-    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<String, TableIndexes>) -> T) -> T {
-        let mut tables = self.tables();
-        let changed = change(&mut tables);
-        // With the lock, so that a reader of both sees either before or after.
-        self.changes.send_modify(|changes| *changes += 1);
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.state());
+        self.wakes.send_replace(());
         changed
-    }
-
-    fn change_index<T>(
-        &self,
-        table: &str,
-        index: &str,
-        change: impl FnOnce(&mut LocalIndex) -> T,
-    ) -> T {
-        self.change(|tables| {
-            let table = tables.entry(table.to_owned()).or_default();
-            change(table.indexes.entry(index.to_owned()).or_default())
-        })
     }
 
     /// Returns whether the database has an index that the program has not attached.
     fn has_detached(&self) -> bool {
-        let tables = self.tables();
-        let mut indexes = tables.values().flat_map(|table| table.indexes.values());
+        let state = self.state();
+        let mut indexes = state.tables.values().flat_map(|table| table.indexes.values());
         indexes.any(|index| index.stage == LocalStage::Detached)
     }
 
-    /// Returns the number of changes so far.
+    /// Returns the number of changes so far that transactions must not miss.
     pub fn changes(&self) -> u64 {
-        *self.changes.borrow()
+        self.state().changes
     }
 
     /// Waits until a condition holds.
-    async fn wait(&self, mut holds: impl FnMut(&BTreeMap<String, TableIndexes>) -> bool) {
-        let mut changes = self.changes.subscribe();
-        while !holds(&self.tables()) {
+    async fn wait(&self, mut holds: impl FnMut(&mut State) -> bool) {
+        let mut wakes = self.wakes.subscribe();
+        while !holds(&mut self.state()) {
             // The sender lives as long as `self`.
-            _ = changes.changed().await;
+            _ = wakes.changed().await;
         }
     }
 
     /// Notes that the cluster has an index.
     pub fn declare(&self, table: &str, declared: ClusterIndex) {
         let name = declared.name.clone();
-        self.change_index(table, &name, |index| index.declared = Some(declared));
+        let declare = |index: &mut LocalIndex, _: &mut u64| {
+            index.declared = Some(declared);
+            index.adopt();
+        };
+        self.change(|state| state.change_index(table, &name, declare));
     }
 
-    /// Returns whether this node has the entries of an index of this name with another definition.
+    /// Returns whether this node has all entries of another index of this name.
     pub fn is_other(&self, table: &str, index: &str) -> bool {
-        let tables = self.tables();
-        let index = tables.get(table).and_then(|table| table.indexes.get(index));
+        let state = self.state();
+        let index = state.tables.get(table).and_then(|table| table.indexes.get(index));
         index.is_some_and(LocalIndex::is_other)
     }
 
     /// Notes that the cluster has an index no more.
     pub fn undeclare(&self, table: &str, index: &str) {
-        self.change_index(table, index, |index| index.declared = None);
+        self.change(|state| state.change_index(table, index, |index, _| index.declared = None));
     }
 
+    /// Notes that a table has another name. An earlier run of the node may have renamed it: then its
+    /// entries are listed under the new name already.
     pub fn rename_table(&self, from: &str, to: &str) {
-        self.change(|tables| {
-            if let Some(mut indexes) = tables.remove(from) {
-                indexes.blocks = 0;
-                tables.insert(to.to_owned(), indexes);
+        self.change(|state| {
+            let Some(mut renamed) = state.tables.remove(from) else { return };
+            let found = state.tables.remove(to).unwrap_or_default();
+            for (name, index) in found.indexes {
+                let declared = renamed.indexes.remove(&name).and_then(|index| index.declared);
+                renamed.indexes.insert(name, LocalIndex { declared, ..index });
             }
+            state.changes += 1;
+            renamed.changed = state.changes;
+            state.tables.insert(to.to_owned(), renamed);
         });
     }
 
     pub fn remove_table(&self, table: &str) {
-        self.change(|tables| tables.remove(table));
+        self.change(|state| drop(state.tables.remove(table)));
     }
 
     /// Replaces the list of the cluster's indexes, by table. Returns the table and the name of those
     /// that this node must drop, because the cluster does not have them any more.
     pub fn reset(&self, declared: Vec<(String, ClusterIndex)>) -> BTreeSet<(String, String)> {
-        self.change(|tables| {
-            let mut before = BTreeSet::new();
-            for (table, TableIndexes { indexes, .. }) in &mut *tables {
-                for (name, index) in indexes {
-                    if index.declared.take().is_some() || index.stage == LocalStage::Detached {
-                        before.insert((table.clone(), name.clone()));
+        self.change(|state| {
+            let mut before = BTreeMap::new();
+            state.changes += 1;
+            for (table, of_table) in &mut state.tables {
+                of_table.changed = state.changes;
+                for (name, index) in &mut of_table.indexes {
+                    let declared = index.declared.take();
+                    if declared.is_some() || index.stage == LocalStage::Detached {
+                        before.insert((table.clone(), name.clone()), declared);
                     }
                 }
             }
-            for (table, index) in declared {
-                let (indexes, name) = (tables.entry(table).or_default(), index.name.clone());
-                indexes.indexes.entry(name).or_default().declared = Some(index);
+            for (table, wanted) in declared {
+                let declare = |index: &mut LocalIndex, _: &mut u64| {
+                    index.declared = Some(wanted.clone());
+                    index.adopt();
+                };
+                state.change_index(&table, &wanted.name, declare);
             }
             // One that is being created was not in the catalog, and is not.
-            before.retain(|(table, name)| {
-                let index = &tables[table].indexes[name];
-                index.declared.is_none() || index.is_other()
+            before.retain(|(table, name), was| {
+                let index = &state.tables[table].indexes[name];
+                index.declared.is_none()
+                    || index.is_other()
+                    // The cluster dropped it, and created one with the same definition.
+                    || was.is_some() && *was != index.declared
             });
-            before
+            before.into_keys().collect()
         })
     }
 
     /// Stops the building of indexes of a table until the result is dropped.
     pub fn block(self: &Arc<Self>, table: &str) -> BuildBlock {
-        self.change(|tables| tables.entry(table.to_owned()).or_default().blocks += 1);
-        BuildBlock { indexes: self.clone(), table: table.to_owned() }
+        let held =
+            self.change(|state| state.tables.entry(table.to_owned()).or_default().block.clone());
+        BuildBlock { indexes: self.clone(), held: Some(held) }
     }
 
-    /// Waits until no entries of indexes of a table are being dropped.
-    pub async fn wait_dropped(&self, table: &str) {
-        let is_dropping = |index: &LocalIndex| index.stage == LocalStage::Dropping;
-        self.wait(|tables| {
-            tables.get(table).is_none_or(|table| !table.indexes.values().any(is_dropping))
-        })
-        .await;
+    /// Stops the building of indexes of the table in which entries with this number are dropped,
+    /// until the result is dropped.
+    fn block_of(self: &Arc<Self>, generation: u64) -> BuildBlock {
+        let held = self.change(|state| {
+            let table = state.tables.values().find(|table| table.has_generation(generation));
+            table.map(|table| table.block.clone())
+        });
+        BuildBlock { indexes: self.clone(), held }
     }
 
     /// Waits until an index may be built, and notes that it is.
     pub async fn begin_building(self: &Arc<Self>, table: &str, index: &str) -> IndexBuild {
-        loop {
-            self.wait(|tables| {
-                tables.get(table).is_none_or(|table| {
-                    let found = table.indexes.get(index);
-                    table.blocks == 0 && found.is_none_or(|it| it.stage != LocalStage::Dropping)
-                })
-            })
-            .await;
-            let begun = self.change_index(table, index, |index| {
+        let mut begun = None;
+        self.wait(|state| {
+            let is_blocked = state.tables.get(table).is_some_and(TableIndexes::is_blocked);
+            let begin = |index: &mut LocalIndex, _: &mut u64| {
                 let before = index.stage;
                 match before {
                     LocalStage::Dropping => return None,
@@ -320,56 +392,64 @@ impl LocalIndexes {
                         index.stage = LocalStage::Building;
                     }
                 }
-                Some((index.drops, before == LocalStage::Detached))
-            });
-            if let Some((drops, was_detached)) = begun {
-                let (indexes, table, index) = (self.clone(), table.to_owned(), index.to_owned());
-                return IndexBuild { indexes, table, index, drops, was_detached };
+                Some((index.generation, before == LocalStage::Detached))
+            };
+            if !is_blocked {
+                begun = state.change_index(table, index, begin);
             }
-        }
+            begun.is_some()
+        })
+        .await;
+        self.wakes.send_replace(());
+        let (generation, was_detached) = begun.expect("it waits for that");
+        IndexBuild { indexes: self.clone(), generation, was_detached }
     }
 
     /// Returns whether the cluster has this index, and this node its entries.
     pub fn is_ready(&self, table: &str, wanted: &ClusterIndex) -> bool {
-        let tables = self.tables();
-        let index = tables.get(table).and_then(|table| table.indexes.get(&wanted.name));
-        index.is_some_and(|index| index.is_complete() && index.is_built(wanted))
-    }
-
-    /// Notes that the entries of an index are about to be dropped. Returns `false` if they are
-    /// already.
-    fn begin_dropping(&self, table: &str, index: &str) -> bool {
-        self.change_index(table, index, |index| {
-            index.drops += 1;
-            std::mem::replace(&mut index.stage, LocalStage::Dropping) != LocalStage::Dropping
+        let state = self.state();
+        let index = state.tables.get(table).and_then(|table| table.indexes.get(&wanted.name));
+        index.is_some_and(|index| {
+            index.is_complete() && index.built.as_ref().is_some_and(|built| built.is_same(wanted))
         })
     }
 
-    /// Notes that the node has no entries of an index.
-    pub fn end_dropping(&self, table: &str, index: &str) {
-        self.change(|tables| {
-            let Some(table) = tables.get_mut(table) else { return };
-            if let Some(found) = table.indexes.get_mut(index) {
-                found.stage = LocalStage::Absent;
-                if found.declared.is_none() {
-                    table.indexes.remove(index);
-                }
+    /// Notes that the entries of an index are about to be dropped. Returns the number to end that
+    /// with, or `None` if they are being dropped already.
+    fn begin_dropping(&self, table: &str, index: &str) -> Option<u64> {
+        let begin = |index: &mut LocalIndex, generation: &mut u64| {
+            if index.stage == LocalStage::Dropping {
+                return None;
+            }
+            *generation += 1;
+            (index.generation, index.stage) = (*generation, LocalStage::Dropping);
+            Some(*generation)
+        };
+        self.change(|state| state.change_index(table, index, begin))
+    }
+
+    /// Notes that the entries with this number are dropped.
+    fn end_dropping(&self, generation: u64) {
+        self.change(|state| {
+            state.change_generation(generation, |index| index.stage = LocalStage::Absent);
+            for table in state.tables.values_mut() {
+                table
+                    .indexes
+                    .retain(|_, index| index.generation != generation || index.declared.is_some());
             }
         });
     }
 
     /// Checks that this node had all indexes that a transaction needs, since there were `changes`.
     pub fn check(&self, reads: &KeySet, writes: &RowWrites, changes: u64) -> IndexCheck {
-        let tables = self.tables();
-        if tables.values().all(|table| table.indexes.is_empty()) {
-            return IndexCheck::Passed;
-        }
-        let mut uses_indexes = false;
+        let state = self.state();
         let spaces = reads.points().map(|point| point.0).chain(reads.ranges().map(|it| it.0));
         for space in spaces {
             let Some(index) = space.index else { continue };
-            uses_indexes = true;
-            let found = tables.get(space.table).and_then(|table| table.indexes.get(index));
+            let found = state
+                .tables
+                .get(space.table)
+                .and_then(|table| table.indexes.get(index).filter(|_| table.changed <= changes));
             match found.map(|index| index.stage) {
                 Some(LocalStage::Building | LocalStage::Ready | LocalStage::Detached) => {}
                 Some(LocalStage::Absent | LocalStage::Dropping) | None => {
@@ -377,24 +457,20 @@ impl LocalIndexes {
                 }
             }
         }
-        let mut last = None;
+        let (mut last, mut is_changed) = (None, false);
         for row in writes.rows() {
             if last.replace(row.table) == Some(row.table) {
                 continue;
             }
-            let Some(table) = tables.get(row.table) else { continue };
+            let Some(table) = state.tables.get(row.table) else { continue };
             for (name, index) in &table.indexes {
-                uses_indexes = true;
                 if index.declared.is_some() && !index.is_complete() {
                     let (table, index) = (row.table.to_owned(), name.clone());
                     return IndexCheck::NotAttached { table, index };
                 }
+                is_changed |= table.changed > changes;
             }
         }
-        // `change` holds the same lock.
-        match uses_indexes && self.changes() != changes {
-            true => IndexCheck::Changed,
-            false => IndexCheck::Passed,
-        }
+        if is_changed { IndexCheck::Changed } else { IndexCheck::Passed }
     }
 }

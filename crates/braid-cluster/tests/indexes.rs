@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use braid_cluster::{Cluster, Consistency, Error, Result};
+use braiddb::indexes::IndexDescription;
 use braiddb::{BusyWith, Index, IndexError, IndexOptions, Table, Transaction};
 use common::{LIMIT, TestCluster};
 use polls::poll_at_most;
@@ -337,6 +338,54 @@ async fn a_node_without_the_function_executes_no_writes_of_the_table() {
     assert_eq!(assert_indexed(&cluster, IndexOptions::default()).await.len(), 2);
     put(&cluster.nodes[&3], &there, 2, "Eve").await.unwrap();
     assert_eq!(assert_indexed(&cluster, IndexOptions::default()).await.len(), 3);
+}
+
+/// A snapshot that a program holds delays the deletion of entries, and the build of other indexes.
+/// The log does not wait for either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn snapshots_and_builds_of_programs_do_not_delay_the_log() {
+    let mut cluster = TestCluster::three(58).await;
+    let one = cluster.nodes[&1].clone();
+    for node in [&one, &cluster.nodes[&3]] {
+        attach(node, IndexOptions::default()).await.unwrap();
+    }
+    let table = names(&one).await;
+    put(&one, &table, 1, "Ada").await.unwrap();
+    cluster.assert_equal("names").await;
+    // The program does not attach the index.
+    cluster.stop(3).await;
+    cluster.open(3).await;
+    let snapshot = cluster.nodes[&3].database().snapshot().await.unwrap();
+    put(&one, &table, 2, "Grace").await.unwrap();
+    assert_eq!(cluster.contents(3, "names").await.len(), 2);
+    drop(snapshot);
+    // The key function of one node fails while another index is built there.
+    let three = cluster.nodes[&3].clone();
+    let there = names(&three).await;
+    let fails = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| {
+        assert_ne!(name, "bad", "a name without keys");
+        keys.push(name);
+    };
+    three.index(&there, "by_name", IndexOptions::default(), fails).await.unwrap();
+    let snapshot = three.database().snapshot().await.unwrap();
+    // Longer than the other calls wait.
+    let building = three.with_timeout(3 * LIMIT);
+    let build = tokio::spawn(async move {
+        let by = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+        building.index(&there, "second", IndexOptions::default(), by).await.map(drop)
+    });
+    let is_listed = |index: &IndexDescription| index.name == "second";
+    until(async || three.database().indexes().await.unwrap().iter().any(is_listed)).await;
+    put(&one, &table, 3, "bad").await.unwrap();
+    assert_eq!(cluster.contents(3, "names").await.len(), 3);
+    one.rename_table("names", "people").await.unwrap();
+    put(&one, &table, 4, "Alan").await.unwrap();
+    assert_eq!(cluster.contents(3, "people").await.len(), 4);
+    one.drop_index("people", "by_name").await.unwrap();
+    one.drop_table("people").await.unwrap();
+    assert!(cluster.assert_equal("raft.catalog").await.is_empty());
+    assert!(build.await.unwrap().is_err(), "its table is dropped");
+    drop(snapshot);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,7 @@
 //! Changes of the cluster's indexes.
 
+use braiddb::Result;
+
 use super::{Applier, EntryChanges, MAX_NAME_BYTES, MAX_TYPE_NAME_BYTES, no_table};
 use crate::command::{ClusterIndex, ClusterTable, Decision};
 
@@ -11,30 +13,30 @@ impl Applier {
     /// of its entries, and check that those of a unique index are unique. If two records have one key
     /// of a unique index, no node has all entries, and the table is not written until the index is
     /// dropped.
-    pub(super) fn create_index(
+    pub(super) async fn create_index(
         &mut self,
         entry: u64,
         table: &str,
         created: u64,
         mut index: ClusterIndex,
         changes: &mut EntryChanges,
-    ) -> Decision {
+    ) -> Result<Decision> {
         if self.tables.get(table).is_none_or(|found| found.created != created) {
-            return no_table(table);
+            return Ok(no_table(table));
         }
         let ClusterIndex { name, key_type, .. } = &index;
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) || key_type.len() > MAX_TYPE_NAME_BYTES {
             let reason = format!("{name:?} or its type of keys is not the name of an index");
-            return Decision::Refused(reason);
+            return Ok(Decision::Refused(reason));
         }
         let row = (created, name.clone());
         match self.indexes.get(&row) {
-            Some(found) if found.is_same(&index) => return Decision::Committed,
+            Some(found) if found.is_same(&index) => return Ok(Decision::Committed),
             Some(found) => {
-                return Decision::Refused(format!(
+                return Ok(Decision::Refused(format!(
                     "the table {table:?} has the index {name:?} with another definition, {}",
                     found.definition()
-                ));
+                )));
             }
             None => {}
         }
@@ -42,37 +44,38 @@ impl Applier {
         let storage = &self.replica.storage;
         storage.indexes.declare(table, index.clone());
         if storage.indexes.is_other(table, &index.name) {
-            storage.drop_entries(table, &index.name);
+            storage.drop_entries_of(table, &index.name).await?;
         }
         self.indexes.insert(row.clone(), index.clone());
         changes.index_rows.push((row, Some(index)));
         self.record_catalog(entry, &[table], changes);
-        Decision::Committed
+        Ok(Decision::Committed)
     }
 
     /// Lists an index no more. Transactions that read it before conflict, because later writers do
     /// not name the keys of its entries.
-    pub(super) fn drop_index(
+    pub(super) async fn drop_index(
         &mut self,
         entry: u64,
         table: &str,
         (name, created): (String, u64),
         changes: &mut EntryChanges,
-    ) -> Decision {
+    ) -> Result<Decision> {
         let Some(ClusterTable { created: number, .. }) = self.tables.get(table) else {
-            return no_table(table);
+            return Ok(no_table(table));
         };
         let row = (*number, name);
         if self.indexes.get(&row).is_none_or(|found| found.created != created) {
-            return Decision::Refused(format!("the table {table:?} has no index {:?}", row.1));
+            let reason = format!("the table {table:?} has no index {:?}", row.1);
+            return Ok(Decision::Refused(reason));
         }
         self.record_catalog(entry, &[table], changes);
         self.indexes.remove(&row);
         let storage = &self.replica.storage;
         storage.indexes.undeclare(table, &row.1);
-        storage.drop_entries(table, &row.1);
+        storage.drop_entries_of(table, &row.1).await?;
         changes.index_rows.push((row, None));
-        Decision::Committed
+        Ok(Decision::Committed)
     }
 
     /// Lists the indexes of a dropped table no more.
@@ -87,14 +90,15 @@ impl Applier {
     }
 
     /// Compares the indexes of the database with the cluster's, and drops the others.
-    pub(super) fn reset_indexes(&self) {
+    pub(super) async fn reset_indexes(&self) -> Result<()> {
         let by_number = |number: u64| self.tables.values().find(|table| table.created == number);
         let declared = self.indexes.iter().filter_map(|((number, _), index)| {
             Some((by_number(*number)?.name.clone(), index.clone()))
         });
         let storage = &self.replica.storage;
         for (table, index) in storage.indexes.reset(declared.collect()) {
-            storage.drop_entries(&table, &index);
+            storage.drop_entries_of(&table, &index).await?;
         }
+        Ok(())
     }
 }

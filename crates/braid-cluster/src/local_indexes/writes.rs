@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use braiddb::{ErrorKind, IndexError, Result, Transaction};
+use braiddb::{ErrorKind, IndexError, Result, Table, Transaction};
 
 use super::{LocalIndex, LocalStage, TableIndexes};
-use crate::catalog::{PAUSE, is_busy};
+use crate::catalog::{PAUSE, is_busy, repeat};
 use crate::storage::Storage;
 
 /// Longest pause before a write is repeated that waits for the end of an index.
@@ -25,8 +25,8 @@ impl Storage {
     {
         if self.indexes.has_detached() {
             let tables = tables();
-            let is_attached = self.indexes.wait(|listed| {
-                let written = tables.iter().filter_map(|table| listed.get(table));
+            let is_attached = self.indexes.wait(|state| {
+                let written = tables.iter().filter_map(|table| state.tables.get(table));
                 let mut indexes = written.flat_map(|table| table.indexes.values());
                 indexes.all(|index| index.stage != LocalStage::Detached)
             });
@@ -36,7 +36,9 @@ impl Storage {
         let mut pause = PAUSE;
         loop {
             match write().await {
-                Err(error) if is_of_index(&error) && self.drop_failed(&tables(), &error) => {
+                Err(error)
+                    if is_of_index(&error) && self.drop_failed(&tables(), &error).await? =>
+                {
                     tokio::time::sleep(pause).await;
                     pause = (2 * pause).min(MAX_PAUSE);
                 }
@@ -47,9 +49,9 @@ impl Storage {
 
     /// Drops the entries on this node of the indexes that made a write fail. Returns whether
     /// entries are being dropped.
-    fn drop_failed(&self, tables: &BTreeSet<String>, error: &braiddb::Error) -> bool {
+    async fn drop_failed(&self, tables: &BTreeSet<String>, error: &braiddb::Error) -> Result<bool> {
         let mut failed = Vec::new();
-        for (table, TableIndexes { indexes, .. }) in &*self.indexes.tables() {
+        for (table, TableIndexes { indexes, .. }) in &self.indexes.state().tables {
             for (index, LocalIndex { stage, .. }) in indexes {
                 if tables.contains(table) && *stage != LocalStage::Absent {
                     failed.push((table.clone(), index.clone(), *stage));
@@ -72,22 +74,39 @@ impl Storage {
                      because they prevent the application of the log: {error}; call Cluster::index \
                      to build them again"
                 );
-                self.drop_entries(table, index);
+                self.drop_entries_of(table, index).await?;
             }
         }
-        !failed.is_empty()
+        Ok(!failed.is_empty())
     }
 
-    /// Drops the entries of an index on this node in the background.
-    pub fn drop_entries(&self, table: &str, index: &str) {
-        if !self.indexes.begin_dropping(table, index) {
-            return;
+    /// Drops the entries on this node of an index of the table that has this name now. Only the
+    /// task that applies the log calls this: no other one renames tables.
+    pub async fn drop_entries_of(&self, table: &str, index: &str) -> Result<()> {
+        let name = table.to_owned();
+        let open = async move |tx: &Transaction| tx.open_encoded_table(&name).await;
+        match repeat(|| self.db.run(open.clone())).await {
+            Ok((opened, _)) => self.drop_entries(opened, table, index),
+            Err(braiddb::Error::TableNotFound(_)) => {}
+            Err(error) => return Err(error),
         }
-        let (storage, table, index) = (self.clone(), table.to_owned(), index.to_owned());
+        Ok(())
+    }
+
+    /// Drops the entries of an index on this node in the background. The task keeps the handle of
+    /// the table, which may be renamed in between.
+    pub fn drop_entries(&self, table: Table<[u8], [u8]>, name: &str, index: &str) {
+        let Some(generation) = self.indexes.begin_dropping(name, index) else { return };
+        let (storage, index) = (self.clone(), index.to_owned());
         tokio::spawn(async move {
+            let mut block = None;
             loop {
-                match storage.try_drop_entries(&table, &index).await {
-                    Err(error) if is_busy(&error) => tokio::time::sleep(PAUSE).await,
+                match storage.db.drop_index(&table, &index).await {
+                    Err(error) if is_busy(&error) => {
+                        // Another index of the table is being built, perhaps for a long time.
+                        block.get_or_insert_with(|| storage.indexes.block_of(generation));
+                        tokio::time::sleep(PAUSE).await;
+                    }
                     Err(error) if !is_missing(&error) => {
                         tracing::warn!("the index {index:?} of {table:?} is not dropped: {error}");
                         break;
@@ -95,15 +114,8 @@ impl Storage {
                     _ => break,
                 }
             }
-            storage.indexes.end_dropping(&table, &index);
+            storage.indexes.end_dropping(generation);
         });
-    }
-
-    async fn try_drop_entries(&self, table: &str, index: &str) -> Result<()> {
-        let name = table.to_owned();
-        let open = async move |tx: &Transaction| tx.open_encoded_table(&name).await;
-        let (table, _) = self.db.run(open).await?;
-        self.db.drop_index(&table, index).await
     }
 }
 
