@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use braiddb::{ErrorKind, Key, KeyBuffer, Table, TableOptions, Transaction, Value};
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::catalog::{PAUSE, repeat};
 use crate::cluster::{Cluster, Inner, MAX_TIMEOUT};
 use crate::command::{Action, CatalogChange, ClusterTable, Decision, StagedRows, SubmissionId};
 use crate::error::{Error, Result};
@@ -22,7 +24,7 @@ use crate::raft::NodeId;
 use crate::replica::Replica;
 use crate::storage::staged_name;
 
-/// Bytes of keys and values after which a part of a load takes no more rows.
+/// Maximum bytes of keys and values in a part of a load of more than one row.
 const PART_BYTES: usize = 256 << 10;
 /// Maximum number of rows in a part of a load.
 const PART_ROWS: usize = 4096;
@@ -30,7 +32,7 @@ const PART_ROWS: usize = 4096;
 const DISCARD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Encoded keys and values.
-type EncodedRows = Vec<(Vec<u8>, Vec<u8>)>;
+type EncodedRows = Vec<(Bytes, Bytes)>;
 
 /// The staged tables of the cluster, and those that calls of this node fill.
 #[derive(Debug, Default)]
@@ -98,8 +100,13 @@ pub struct StagedTable<K: ?Sized, V: ?Sized> {
     name: String,
     /// Number of the next part.
     next: u64,
-    /// True if the result of a part is not known.
-    is_uncertain: bool,
+    /// Rows that calls of `load` took and did not insert yet.
+    waiting: EncodedRows,
+    /// Number of rows and encoded writes of the next part, which begins with the first waiting row.
+    /// The log may contain it.
+    part: Option<(usize, Bytes)>,
+    /// True if the last call of `load` ended early.
+    is_interrupted: bool,
     filled: Filled,
 }
 
@@ -158,7 +165,17 @@ impl Cluster {
         self.change_catalog(CatalogChange::Stage { id, table }, deadline).await?;
         let table = replica.storage.db.open_table(&staged_name(id)).await?;
         let (cluster, name) = (self.clone(), name.to_owned());
-        Ok(StagedTable { cluster, table, name, next: 0, is_uncertain: false, filled })
+        let (waiting, part) = (EncodedRows::new(), None);
+        Ok(StagedTable {
+            cluster,
+            table,
+            name,
+            next: 0,
+            waiting,
+            part,
+            is_interrupted: false,
+            filled,
+        })
     }
 
     /// Discards the staged tables of this node that no call fills. Returns whether all are discarded.
@@ -204,17 +221,46 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// an entry of the log, and the next one begins when this node has applied it. Transactions of all
     /// nodes continue during the load. Returns the number of rows. `progress` receives it after each part.
     ///
-    /// The deadline of the cluster is that of each part. After an error, no row of the last part is
-    /// inserted. If the rows were not the reason, or the future is dropped, that is not certain: then
-    /// the table cannot be published.
+    /// The deadline of the cluster is that of each part. If the call ends early, it keeps the rows that
+    /// it took and did not insert, unless they were the reason. The next call inserts them once, before
+    /// its own rows. So pass `rows.by_ref()`, and call again with the same iterator. Until then the
+    /// table cannot be published.
     ///
     /// For an example see [`Cluster::stage_table`].
     ///
     /// # Errors
-    /// [`KeyExists`](braiddb::Error) if the table already has a key, or the key occurs twice;
-    /// [`Error::Refused`] if the table was discarded, because its node restarted or was removed, or if
-    /// an earlier part failed; the errors of [`Cluster::run`].
+    /// [`KeyExists`](braiddb::Error) if the table already has a key, or the key occurs twice, and
+    /// [`Error::TooLarge`] for a larger row than an entry may hold: then no row is inserted that the
+    /// call took after the last report of `progress`, and the load may continue with other rows.
+    /// [`Error::Refused`] if the table was discarded, because its node restarted or was removed. The
+    /// errors of [`Cluster::run`]; those that say that nothing is written apply to the last part.
     pub async fn load<R, KeyOf, ValueOf>(
+        &mut self,
+        rows: R,
+        progress: impl FnMut(u64),
+    ) -> Result<u64>
+    where
+        R: IntoIterator<Item = (KeyOf, ValueOf)>,
+        KeyOf: Borrow<K>,
+        ValueOf: Borrow<V::Input>,
+    {
+        // Also if the future is dropped.
+        self.is_interrupted = true;
+        let loaded = self.load_rows(rows, progress).await;
+        match &loaded {
+            Ok(_) => self.is_interrupted = false,
+            Err(error) if is_of_rows(error) => {
+                // The log may contain a part of an earlier call.
+                let sent = self.part.as_ref().map_or(0, |(count, _)| *count);
+                self.waiting.truncate(sent);
+                self.is_interrupted = sent > 0;
+            }
+            Err(_) => {}
+        }
+        loaded
+    }
+
+    async fn load_rows<R, KeyOf, ValueOf>(
         &mut self,
         rows: R,
         mut progress: impl FnMut(u64),
@@ -224,7 +270,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         KeyOf: Borrow<K>,
         ValueOf: Borrow<V::Input>,
     {
-        let (mut loaded, mut part, mut bytes) = (0, EncodedRows::new(), 0);
+        let (mut loaded, mut bytes) = (0, size(&self.waiting));
         let mut rows = rows.into_iter();
         loop {
             let row = rows.next();
@@ -233,16 +279,16 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
                 let mut encoded = KeyBuffer::new();
                 key.borrow().encode(&mut encoded);
                 let value = V::encode(value.borrow()).map_err(braiddb::Error::from)?;
-                bytes += encoded.len() + value.len();
-                part.push((encoded.to_vec(), value.to_vec()));
+                let row = (encoded.to_vec().into(), value.to_vec().into());
+                bytes += size(std::slice::from_ref(&row));
+                self.waiting.push(row);
             }
-            if is_last || bytes >= PART_BYTES || part.len() >= PART_ROWS {
-                let count = part.len() as u64;
-                if count > 0 {
-                    self.send(std::mem::take(&mut part)).await?;
-                    (loaded, bytes) = (loaded + count, 0);
-                    progress(loaded);
-                }
+            while !self.waiting.is_empty()
+                && (is_last || bytes >= PART_BYTES || self.waiting.len() >= PART_ROWS)
+            {
+                loaded += self.send().await?;
+                bytes = size(&self.waiting);
+                progress(loaded);
             }
             if is_last {
                 return Ok(loaded);
@@ -250,43 +296,67 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         }
     }
 
-    /// Inserts rows by one entry, and waits until this node has applied it.
-    async fn send(&mut self, rows: EncodedRows) -> Result<()> {
-        self.check_is_certain()?;
-        // Also if the future is dropped.
-        self.is_uncertain = true;
-        let Inner { options, replica, requests, db, .. } = &*self.cluster.inner.clone();
+    /// Inserts the next part by one entry, and waits until this node has applied it. Returns the
+    /// number of its rows.
+    async fn send(&mut self) -> Result<u64> {
+        let Inner { options, requests, .. } = &*self.cluster.inner.clone();
         let overloaded = |_| Error::Overloaded(options.max_requests);
         let _request = requests.try_acquire().map_err(overloaded)?;
         let deadline = Instant::now() + self.cluster.timeout;
+        let (count, writes) = match &self.part {
+            Some(part) => part.clone(),
+            None => self.execute(deadline).await?,
+        };
+        self.part = Some((count, writes.clone()));
+        loop {
+            let (table, number) = (self.filled.id, self.next);
+            let rows = StagedRows { table, number, writes: writes.clone() };
+            match self.cluster.submit(Action::Load(rows), deadline).await {
+                Ok((Decision::Committed, _)) => break,
+                Ok(_) => return Err(Error::Conflict { attempts: 1 }),
+                // A part with this number is applied once.
+                Err(Error::CommitUnknown { .. } | Error::Overloaded(_))
+                    if Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error @ Error::TooLarge { .. }) => {
+                    self.part = None;
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.waiting.drain(..count);
+        (self.part, self.next) = (None, self.next + 1);
+        Ok(count as u64)
+    }
+
+    /// Executes the next part. Returns the number of its rows, and the encoded writes.
+    async fn execute(&self, deadline: Instant) -> Result<(usize, Bytes)> {
+        let mut bytes = 0;
+        let fits = |row: &&(Bytes, Bytes)| {
+            bytes += size(std::slice::from_ref(*row));
+            bytes <= PART_BYTES
+        };
+        let count = self.waiting.iter().take(PART_ROWS).take_while(fits).count().max(1);
+        let rows: Arc<[_]> = self.waiting[..count].into();
+        let Inner { replica, db, .. } = &*self.cluster.inner;
         let table = self.table.encoded();
+        let insert = async move |tx: &Transaction| {
+            for (key, value) in &*rows {
+                tx.insert(&table, &key[..], &value[..]).await?;
+            }
+            Ok(())
+        };
         let execute = async {
             let _contents = replica.contents.read().await;
-            let insert = async move |tx: &Transaction| {
-                for (key, value) in &rows {
-                    tx.insert(&table, &key[..], &value[..]).await?;
-                }
-                Ok(())
-            };
-            db.execute(insert).await
+            repeat(|| db.execute(insert.clone())).await
         };
         let executed = tokio::time::timeout_at(deadline, execute).await;
         let proposal = executed.map_err(|_| Error::Timeout(self.cluster.timeout))?;
-        let proposal = proposal.map_err(|error| {
-            self.is_uncertain = error.kind() != ErrorKind::Call;
-            self.with_name(error)
-        })?;
-        let writes = proposal.writes.as_bytes().to_vec().into();
-        let rows = StagedRows { table: self.filled.id, number: self.next, writes };
-        let submitted = self.cluster.submit(Action::Load(rows), deadline).await;
-        self.is_uncertain = !matches!(submitted, Err(Error::TooLarge { .. }));
-        let (decision, _) = submitted?;
-        if decision != Decision::Committed {
-            return Err(Error::Conflict { attempts: 1 });
-        }
-        self.next += 1;
-        self.is_uncertain = false;
-        Ok(())
+        let proposal = proposal.map_err(|error| self.with_name(error))?;
+        Ok((count, proposal.writes.as_bytes().to_vec().into()))
     }
 
     /// Names the table in an error as the caller does.
@@ -297,27 +367,22 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         error.into()
     }
 
-    fn check_is_certain(&self) -> Result<()> {
-        match self.is_uncertain {
-            false => Ok(()),
-            true => Err(Error::Refused(format!(
-                "a part of the load of {:?} failed or was given up, so rows may be missing; load \
-                 another staged table",
-                self.name
-            ))),
-        }
-    }
-
     /// Publishes the table under its name on all nodes. After an error, the table is discarded,
     /// except after [`Error::CommitUnknown`]: it may be published or discarded.
     ///
     /// For an example see [`Cluster::stage_table`].
     ///
     /// # Errors
-    /// [`Error::Refused`] if the cluster has a table of this name by now, or a part of the load
-    /// failed; the errors of [`Cluster::run`].
+    /// [`Error::Refused`] if the cluster has a table of this name by now, or the last call of
+    /// [`StagedTable::load`] ended early; the errors of [`Cluster::run`].
     pub async fn publish(self) -> Result<Table<K, V>> {
-        self.check_is_certain()?;
+        if self.is_interrupted {
+            return Err(Error::Refused(format!(
+                "a load of {:?} ended early, so rows may be missing; stage another table, and call \
+                 load with the remaining rows until it succeeds",
+                self.name
+            )));
+        }
         let deadline = Instant::now() + self.cluster.timeout;
         let publish = CatalogChange::Publish(self.filled.id);
         self.cluster.change_catalog(publish, deadline).await?;
@@ -349,5 +414,19 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         let deadline = Instant::now() + self.cluster.timeout;
         let discard = CatalogChange::Discard(self.filled.id);
         self.cluster.change_catalog(discard, deadline).await
+    }
+}
+
+/// Returns the bytes of keys and values.
+fn size(rows: &[(Bytes, Bytes)]) -> usize {
+    rows.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
+/// Returns whether rows are the reason of an error of a load.
+fn is_of_rows(error: &Error) -> bool {
+    match error {
+        Error::TooLarge { .. } => true,
+        Error::Database(error) => error.kind() == ErrorKind::Call,
+        _ => false,
     }
 }

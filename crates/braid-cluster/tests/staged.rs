@@ -290,26 +290,57 @@ async fn dropped_calls_publish_all_or_nothing() {
     }
     assert!(ended >= 1 && published < 26, "{ended} ended");
     until_discarded(&cluster).await;
-    let mut refused = 0;
-    for polls in 1..16 {
+    let (mut refused, mut continued) = (0, 0);
+    for polls in 1..32 {
         let mut staged = stage(&cluster.nodes[&1], "partly").await;
-        let load = staged.load(rows(6_000), |_| {});
-        let has_ended = poll_at_most(load, polls).await.is_some();
-        // It cannot be known whether the last part was added.
-        match staged.load([(u64::MAX, *b"x")], |_| {}).await {
-            Ok(_) => staged.publish().await.map(drop).unwrap(),
-            Err(Error::Refused(_)) => {
-                assert!(!has_ended);
-                refused += 1;
-                assert!(matches!(staged.publish().await, Err(Error::Refused(_))));
-                continue;
-            }
-            Err(error) => panic!("{error}"),
+        let mut all = rows(6_000);
+        let has_ended = poll_at_most(staged.load(all.by_ref(), |_| {}), polls / 2).await.is_some();
+        if polls % 2 == 0 && !has_ended {
+            assert!(matches!(staged.publish().await, Err(Error::Refused(_))));
+            refused += 1;
+            continue;
         }
-        let rows = count(&cluster.nodes[&1], "partly").await;
-        assert!(rows.is_some_and(|rows| rows == 6_001 || !has_ended), "{rows:?}");
+        continued += usize::from(!has_ended);
+        staged.load(all.chain([(u64::MAX, vec![1])]), |_| {}).await.unwrap();
+        staged.publish().await.unwrap();
+        assert_eq!(count(&cluster.nodes[&1], "partly").await, Some(6_001));
         cluster.nodes[&1].drop_table("partly").await.unwrap();
     }
-    assert!(refused >= 3, "{refused}");
+    assert!(refused >= 3 && continued >= 3, "{refused} refused, {continued} continued");
     until_discarded(&cluster).await;
+}
+
+/// Without an answer, the node does not know whether the log contains the last part.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_continues_after_errors_that_the_rows_did_not_cause() {
+    let cluster = TestCluster::three(67).await;
+    let leader = cluster.leader().await;
+    let node = cluster.nodes[&leader].with_timeout(Duration::from_millis(300));
+    let mut staged = stage(&node, "a").await;
+    let mut all = rows(20_000);
+    staged.load(all.by_ref().take(5_000), |_| {}).await.unwrap();
+    let others: Vec<_> = (1..=3).filter(|id| *id != leader).map(address).collect();
+    let others: Vec<_> = others.iter().map(String::as_str).collect();
+    cluster.network.cut(&[&address(leader)], &others);
+    let failed = staged.load(all.by_ref(), |_| {}).await;
+    assert!(matches!(failed, Err(Error::CommitUnknown { .. } | Error::NoQuorum(_))), "{failed:?}");
+    cluster.network.heal();
+    let continued = async { while staged.load(all.by_ref(), |_| {}).await.is_err() {} };
+    tokio::time::timeout(LIMIT, continued).await.expect("the load does not continue");
+    staged.publish().await.unwrap();
+    assert_eq!(cluster.assert_equal("a").await.len(), 20_000);
+}
+
+/// The limit of an entry is 8 MiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_row_is_a_part_of_the_load() {
+    let cluster = TestCluster::three(68).await;
+    let mut staged = stage(&cluster.nodes[&2], "a").await;
+    let large = (8 << 20) - 1024;
+    let all = [(1, vec![1; 200 << 10]), (2, vec![2; large]), (3, vec![3])];
+    let mut reported = Vec::new();
+    assert_eq!(staged.load(all, |loaded| reported.push(loaded)).await.unwrap(), 3);
+    assert_eq!(reported, [1, 2, 3]);
+    staged.publish().await.unwrap();
+    assert_eq!(count(&cluster.nodes[&1], "a").await, Some(3));
 }
