@@ -6,6 +6,7 @@ use braiddb::proposals::KeySpace;
 use braiddb::{
     Index, IndexError, IndexKeys, IndexOptions, Key, Table, TableKey, Transaction, Value,
 };
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::catalog::{PAUSE, is_busy};
@@ -13,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::command::{CatalogChange, ClusterIndex};
 use crate::error::{Error, Result};
 use crate::local_indexes::{is_missing, is_of_index};
+use crate::storage::Storage;
 
 impl Cluster {
     /// Attaches an index of a table on this node, and creates it for the cluster if no index of the
@@ -27,7 +29,9 @@ impl Cluster {
     ///
     /// Existing records are indexed on this node before the call returns, while transactions of all
     /// nodes continue. Use [`Cluster::with_timeout`] for large tables. If the call ends early, the
-    /// next one continues. Transactions and snapshots that are active on this node delay it.
+    /// next one continues. But entries of an index that the cluster does not have yet are dropped: a
+    /// unique one would make transactions of this node fail. Transactions and snapshots that are
+    /// active on this node delay the call.
     ///
     /// ```
     /// # use std::collections::BTreeMap;
@@ -60,8 +64,10 @@ impl Cluster {
     /// [`IndexError::Mismatch`](braiddb::IndexError) if the cluster has the index with other options,
     /// another version of the function, or another type of keys: drop the index, or start the node
     /// with the program that fits. [`IndexError::DuplicateKey`](braiddb::IndexError) if it is unique,
-    /// and two records have one key; then the cluster does not have the index, unless it had it
-    /// before. The errors of `Database::index` and of [`Cluster::run`].
+    /// and two records have one key. Then the cluster does not have the index, unless it had it before
+    /// this call, perhaps by an earlier one that ended early. In that case the table cannot be written
+    /// until [`Cluster::drop_index`] drops the index; then change one of the records, and create the
+    /// index again. The errors of `Database::index` and of [`Cluster::run`].
     pub async fn index<S, K, V, F>(
         &self,
         table: &Table<K, V>,
@@ -80,6 +86,7 @@ impl Cluster {
         self.require_version(2, deadline).await?;
         let (extract, mut has_created) = (Arc::new(extract), false);
         let storage = &self.inner.replica.storage;
+        let mut created_entries = CreatedEntries::new(storage, table.encoded(), name);
         loop {
             let late = |_| Error::Timeout(self.timeout);
             let found = tokio::time::timeout_at(deadline, self.find_table(table)).await;
@@ -95,6 +102,9 @@ impl Cluster {
                 let (stored, requested) = (declared.definition(), wanted.definition());
                 let mismatch = IndexError::Mismatch { table, index, stored, requested };
                 return Err(braiddb::Error::from(mismatch).into());
+            }
+            if declared.is_none() {
+                created_entries.table_name.clone_from(&table_name);
             }
             let begun = storage.indexes.begin_building(&table_name, name);
             let begun = tokio::time::timeout_at(deadline, begun).await.map_err(late)?;
@@ -251,6 +261,34 @@ impl Cluster {
             }
             // An entry that renames the table is being applied, or a snapshot is installed.
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Drops the entries on this node that a call has created for an index which the cluster does not
+/// have, when the call ends. Otherwise they would restrict the transactions of this node.
+struct CreatedEntries {
+    storage: Arc<Storage>,
+    runtime: Handle,
+    table: Table<[u8], [u8]>,
+    /// Empty until the call creates entries.
+    table_name: String,
+    index: String,
+}
+
+impl CreatedEntries {
+    fn new(storage: &Arc<Storage>, table: Table<[u8], [u8]>, index: &str) -> Self {
+        let (storage, runtime) = (storage.clone(), Handle::current());
+        Self { storage, runtime, table, table_name: String::new(), index: index.to_owned() }
+    }
+}
+
+impl Drop for CreatedEntries {
+    fn drop(&mut self) {
+        if self.storage.indexes.is_undeclared(&self.table_name, &self.index) {
+            // The future may be dropped outside of the runtime.
+            let _runtime = self.runtime.enter();
+            self.storage.drop_entries(self.table.clone(), &self.table_name, &self.index);
         }
     }
 }

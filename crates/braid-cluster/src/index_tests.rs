@@ -3,12 +3,15 @@
 use std::pin::pin;
 use std::task::{Context, Waker};
 
+use braiddb::indexes::IndexStage;
 use braiddb::proposals::{KeySet, KeySpace, RowWrites};
 use braiddb::{Index, IndexOptions, Table, Transaction};
 
 use crate::command::{Action, CatalogChange, ClusterIndex, Decision, ExecutedTransaction};
 use crate::local_indexes::{IndexCheck, LocalIndexes};
-use crate::machine_tests::{Node, change, create, drop_a, submission, table, version_2};
+use crate::machine_tests::{
+    Node, change, copy, create, drop_a, rename_a, submission, table, version_2,
+};
 use crate::node_tests::LIMIT;
 
 /// A transaction that is executed on a node.
@@ -172,4 +175,42 @@ async fn a_transaction_misses_no_change_of_an_index_that_it_uses() {
     assert_eq!(indexes.check(&reads, &writes, changes), IndexCheck::Passed);
     indexes.undeclare("a", "by_value");
     assert_eq!(indexes.check(&reads, &writes, changes), IndexCheck::Changed);
+}
+
+/// The change outside of the entry's transaction is made, and the transaction is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_within_a_rename_keeps_the_index() {
+    let mut node = Node::new().await;
+    node.apply(1, &[version_2(), submission(1, table())]).await;
+    attach_listed(&node).await;
+    node.apply(2, &[submission(2, create_index(1))]).await;
+    node.replica.storage.db.rename_table("a", "b").await.unwrap();
+    let mut node = node.restart().await;
+    assert_eq!(node.apply(3, &[submission(3, rename_a(2))]).await, [Decision::Committed]);
+    let found = node.replica.storage.db.indexes().await.unwrap();
+    assert!(matches!(&found[..], [index] if index.stage == IndexStage::Ready), "{found:?}");
+    let indexes = &node.replica.storage.indexes;
+    assert!(!indexes.is_ready("b", &by_value()), "the program has not attached it");
+    assert!(indexes.begin_building("b", "by_value").await.end(&by_value()));
+    assert!(indexes.is_ready("b", &by_value()));
+}
+
+/// Its key function may be another one, although the definition is the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_drops_entries_of_an_index_that_was_created_again() {
+    let (mut from, mut to) = (Node::new().await, Node::new().await);
+    for node in [&mut from, &mut to] {
+        node.apply(1, &[version_2(), submission(1, table())]).await;
+        attach_listed(node).await;
+        node.apply(2, &[submission(2, create_index(1))]).await;
+    }
+    copy(&from, &mut to).await;
+    from.apply(3, &[]).await;
+    copy(&from, &mut to).await;
+    assert!(to.replica.storage.indexes.is_ready("a", &by_value()), "it is the same index");
+    from.apply(4, &[submission(3, drop_index(3, 2))]).await;
+    from.apply(5, &[submission(4, create_index(4))]).await;
+    copy(&from, &mut to).await;
+    assert!(!to.replica.storage.indexes.is_ready("a", &by_value()));
+    until_left(&to, 0).await;
 }

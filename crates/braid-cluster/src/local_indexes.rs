@@ -302,6 +302,17 @@ impl LocalIndexes {
         index.is_some_and(LocalIndex::is_other)
     }
 
+    /// Returns whether this node has entries, or builds them, of an index that the cluster does not
+    /// have.
+    pub fn is_undeclared(&self, table: &str, index: &str) -> bool {
+        let state = self.state();
+        let index = state.tables.get(table).and_then(|table| table.indexes.get(index));
+        index.is_some_and(|index| {
+            index.declared.is_none()
+                && matches!(index.stage, LocalStage::Building | LocalStage::Ready)
+        })
+    }
+
     /// Notes that the cluster has an index no more.
     pub fn undeclare(&self, table: &str, index: &str) {
         self.change(|state| state.change_index(table, index, |index, _| index.declared = None));
@@ -328,8 +339,13 @@ impl LocalIndexes {
     }
 
     /// Replaces the list of the cluster's indexes, by table. Returns the table and the name of those
-    /// that this node must drop, because the cluster does not have them any more.
-    pub fn reset(&self, declared: Vec<(String, ClusterIndex)>) -> BTreeSet<(String, String)> {
+    /// that this node must drop, because the cluster does not have them any more. `is_table` returns
+    /// whether the cluster has a table.
+    pub fn reset(
+        &self,
+        declared: Vec<(String, ClusterIndex)>,
+        is_table: impl Fn(&str) -> bool,
+    ) -> BTreeSet<(String, String)> {
         self.change(|state| {
             let mut before = BTreeMap::new();
             state.changes += 1;
@@ -337,6 +353,11 @@ impl LocalIndexes {
                 of_table.changed = state.changes;
                 for (name, index) in &mut of_table.indexes {
                     let declared = index.declared.take();
+                    // An entry that renames the table was not applied completely before the node
+                    // stopped. It is applied again.
+                    if !is_table(table) {
+                        continue;
+                    }
                     if declared.is_some() || index.stage == LocalStage::Detached {
                         before.insert((table.clone(), name.clone()), declared);
                     }

@@ -6,7 +6,6 @@
 //! committed; the receiver installs the metadata of the stream.
 //!
 //! The stream contains the cluster's catalog, its lists of indexes and of staged tables, the
-//! The stream contains the cluster's catalog, its lists of indexes and of staged tables, the
 //! certification window, and every cluster table. It also contains records that have expired by the
 //! clock of this node and were not deleted yet. Each node builds the entries of indexes itself. The
 //! stream never contains the log, the vote, or another row of `raft.state`.

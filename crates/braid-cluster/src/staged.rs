@@ -232,8 +232,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// [`KeyExists`](braiddb::Error) if the table already has a key, or the key occurs twice, and
     /// [`Error::TooLarge`] for a larger row than an entry may hold: then no row is inserted that the
     /// call took after the last report of `progress`, and the load may continue with other rows.
-    /// [`Error::Refused`] if the table was discarded, because its node restarted or was removed. The
-    /// errors of [`Cluster::run`]; those that say that nothing is written apply to the last part.
+    /// [`Error::Refused`] if the table was discarded, because its node restarted or was removed; the
+    /// errors of [`Cluster::run`].
     pub async fn load<R, KeyOf, ValueOf>(
         &mut self,
         rows: R,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use braid_cluster::{Cluster, Consistency, Error, NodeId, Result};
 use braiddb::{Index, IndexOptions, Table, Transaction};
-use common::TestCluster;
+use common::{LIMIT, TestCluster};
 
 const CLIENTS: u64 = 6;
 const MAX_BUSY: usize = 5;
@@ -190,21 +190,19 @@ async fn check(cluster: &TestCluster) {
         };
         let found = node.read(Consistency::Linearizable, count).await.unwrap();
         assert_eq!(found, [persons.len(), busy]);
-        let report = node.database().check();
-        if let Ok(report) = report {
-            assert!(report.problems.is_empty(), "{:?}", report.problems);
-        }
+        let report = common::check(node).await;
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn indexes_stay_right_while_nodes_restart() {
-    run(1, 60).await;
+    tokio::time::timeout(5 * LIMIT, run(1, 60)).await.expect("the run does not end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn indexes_stay_right_with_the_whole_log() {
-    run(2, 60).await;
+    tokio::time::timeout(5 * LIMIT, run(2, 60)).await.expect("the run does not end");
 }
 
 /// Many seeds; `SEEDS=100 cargo test --test index_faults -- --ignored`.

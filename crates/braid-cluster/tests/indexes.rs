@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use braid_cluster::{Cluster, Consistency, Error, Result};
 use braiddb::indexes::IndexDescription;
-use braiddb::{BusyWith, Index, IndexError, IndexOptions, Table, Transaction};
+use braiddb::{Index, IndexError, IndexOptions, Table, Transaction};
 use common::{LIMIT, TestCluster};
 use polls::poll_at_most;
 
@@ -58,20 +58,15 @@ async fn assert_indexed(cluster: &TestCluster, options: IndexOptions) -> Vec<(St
     for node in cluster.nodes.values() {
         let index = attach(node, options).await.unwrap();
         assert_eq!(entries(node, &index).await, wanted);
-        check(node);
+        check(node).await;
     }
     wanted
 }
 
 /// Compares the indexes of a node with its tables.
-fn check(node: &Cluster) {
-    loop {
-        match node.database().check() {
-            Ok(report) => return assert!(report.problems.is_empty(), "{:?}", report.problems),
-            Err(braiddb::Error::Busy(BusyWith::Checkpoint)) => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
-    }
+async fn check(node: &Cluster) {
+    let report = common::check(node).await;
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
 #[track_caller]
@@ -225,7 +220,9 @@ async fn unique_indexes_are_created_while_clients_write() {
             writers.spawn(write_until(node, id, are_unique, ends.clone()));
         }
         let (mut created, mut refused) = (0, 0);
+        let start = std::time::Instant::now();
         while created < 3 && refused < 20 {
+            assert!(start.elapsed() < LIMIT, "{created} created, {refused} refused");
             match attach(&cluster.nodes[&(1 + created % 3)], unique()).await {
                 Ok(_) => created += 1,
                 Err(Error::Database(braiddb::Error::Index(error))) => {
@@ -260,6 +257,32 @@ async fn write_until(node: Cluster, id: u64, are_unique: bool, ends: Arc<AtomicB
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// Otherwise its transactions would fail by an index that the cluster does not have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_drops_entries_of_an_index_that_it_could_not_create() {
+    let cluster = TestCluster::three(59).await;
+    let leader = cluster.leader().await;
+    // The creation does not reach the log of a leader.
+    let id = (1..=3).find(|id| *id != leader).unwrap();
+    let node = &cluster.nodes[&id];
+    let table = names(node).await;
+    put(node, &table, 1, "Ada").await.unwrap();
+    // Otherwise the call would need another version of the cluster first.
+    attach(node, IndexOptions::default()).await.unwrap();
+    node.drop_index("names", "by_name").await.unwrap();
+    until(async || node.database().indexes().await.unwrap().is_empty()).await;
+    let others: Vec<_> = (1..=3).filter(|other| *other != id).map(common::address).collect();
+    let others: Vec<_> = others.iter().map(String::as_str).collect();
+    cluster.network.cut(&[&common::address(id)], &others);
+    let short = node.with_timeout(Duration::from_secs(1));
+    let by = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+    let failed = short.index(&table, "by_name", unique(), by).await;
+    assert!(failed.is_err(), "{failed:?}");
+    until(async || node.database().indexes().await.unwrap().is_empty()).await;
+    cluster.network.heal();
+    put(node, &table, 2, "Ada").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -300,7 +323,7 @@ async fn other_definitions_are_refused() {
         };
         let index = node.index(&table, "by_name", next, lower).await.unwrap();
         assert_eq!(entries(node, &index).await, [("ada".to_owned(), 1)]);
-        check(node);
+        check(node).await;
     }
 }
 
@@ -327,10 +350,12 @@ async fn a_node_without_the_function_executes_no_writes_of_the_table() {
     cluster.open(3).await;
     let there = names(&cluster.nodes[&3]).await;
     assert_not_attached(put(&cluster.nodes[&3], &there, 2, "Eve").await);
-    while cluster.leader().await != 3 {
+    until(async || {
         // It fails if another election was faster.
         _ = cluster.nodes[&1].transfer_leadership(3).await;
-    }
+        cluster.leader().await == 3
+    })
+    .await;
     put(&cluster.nodes[&1], &table, 1, "Grace").await.unwrap();
     put(&cluster.nodes[&1], &table, 3, "Eve").await.unwrap();
     assert_eq!(cluster.assert_equal("names").await.len(), 2);

@@ -95,8 +95,9 @@ impl Applier {
         let declared = self.indexes.iter().filter_map(|((number, _), index)| {
             Some((by_number(*number)?.name.clone(), index.clone()))
         });
+        let is_table = |name: &str| self.tables.contains_key(name);
         let storage = &self.replica.storage;
-        for (table, index) in storage.indexes.reset(declared.collect()) {
+        for (table, index) in storage.indexes.reset(declared.collect(), is_table) {
             storage.drop_entries_of(&table, &index).await?;
         }
         Ok(())

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork, NodeId, Transport};
+use braiddb::maintenance::CheckReport;
 #[cfg(braid_simulation)]
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Database, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Options, Table, Transaction};
 use tempfile::TempDir;
 
 pub struct TestCluster {
@@ -205,6 +206,21 @@ impl TestCluster {
         }
         panic!("the nodes have different contents in {table:?}");
     }
+}
+
+/// Compares the indexes of a node with its tables.
+pub async fn check(node: &Cluster) -> CheckReport {
+    let check = async {
+        loop {
+            match node.database().check() {
+                Err(braiddb::Error::Busy(BusyWith::Checkpoint)) => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                checked => return checked.unwrap(),
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, check).await.expect("another check does not end")
 }
 
 /// Adds to a counter.
