@@ -423,7 +423,8 @@ async fn restore_certifier(
 ) -> error::Result<OrderedCertifier> {
     let certifier = OrderedCertifier::starting_at(WINDOW, applied.window_start());
     let mut certifier = certifier.with_max_bytes(max_bytes);
-    for (index, sets) in storage.db.scan(&storage.window, ..).await? {
+    let window = catalog::repeat(|| storage.db.scan(&storage.window, ..)).await?;
+    for (index, sets) in window {
         for keys in decode_part::<Vec<Bytes>>(index, &sets)? {
             let keys = KeySet::decode(&keys).map_err(|damage| undecodable(index, damage))?;
             certifier.record(index, keys);

@@ -156,7 +156,7 @@ pub async fn tables(db: &Database) -> braiddb::Result<Vec<TableDescription>> {
 /// Repeats a call while the database refuses it for a moment.
 pub async fn repeat<T, F>(mut call: impl FnMut() -> F) -> braiddb::Result<T>
 where
-    F: Future<Output = braiddb::Result<T>>,
+    F: IntoFuture<Output = braiddb::Result<T>>,
 {
     loop {
         match call().await {

@@ -1,11 +1,13 @@
 //! The state machine with indexes, without a network.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use braiddb::indexes::IndexStage;
 use braiddb::proposals::{KeySet, KeySpace, RowWrites};
 use braiddb::{Index, IndexOptions, Table, Transaction};
+use tokio::sync::Notify;
 
 use crate::command::{Action, CatalogChange, ClusterIndex, Decision, ExecutedTransaction};
 use crate::local_indexes::{IndexCheck, LocalIndexes};
@@ -213,4 +215,40 @@ async fn a_snapshot_drops_entries_of_an_index_that_was_created_again() {
     copy(&from, &mut to).await;
     assert!(!to.replica.storage.indexes.is_ready("a", &by_value()));
     until_left(&to, 0).await;
+}
+
+/// A closure that is executed on the node may hold records for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_installation_waits_for_the_database() {
+    let (mut from, mut to) = (Node::new().await, Node::new().await);
+    for node in [&mut from, &mut to] {
+        node.apply(1, &[submission(1, table())]).await;
+    }
+    from.apply(2, &[]).await;
+    let db = to.replica.storage.db.clone();
+    let a: Table<u64, u64> = db.open_table("a").await.unwrap();
+    db.put(&a, &1, &1).await.unwrap();
+    let (is_held, ends) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (held, end) = (is_held.clone(), ends.clone());
+    let hold = async move |tx: &Transaction| {
+        tx.put(&a, &1, &2).await?;
+        held.notify_one();
+        end.notified().await;
+        Ok(())
+    };
+    let holding = db.clone();
+    let holding = tokio::spawn(async move { holding.execute(hold).await.map(drop) });
+    is_held.notified().await;
+    let before = db.stats().aborted.conflict;
+    let wait = async {
+        // A transaction gives up after 64 attempts.
+        while db.stats().aborted.conflict < before + 70 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        ends.notify_one();
+    };
+    let both = async { tokio::join!(copy(&from, &mut to), wait) };
+    tokio::time::timeout(LIMIT, both).await.expect("the installation does not end");
+    holding.await.unwrap().unwrap();
+    from.assert_equals(&to).await;
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use braiddb::{Result, Table, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::catalog;
+use crate::catalog::{self, repeat};
 use crate::command::ClusterTable;
 use crate::error;
 use crate::snapshot::{Chunk, CopiedRow, SnapshotReader, snapshot_meta};
@@ -49,7 +49,7 @@ impl ReceiveSlot {
         if storage.state_row::<Applied>(row::INSTALLING).await?.is_some() {
             return Ok(None);
         }
-        storage.db.clear(&storage.received).await?;
+        repeat(|| storage.db.clear(&storage.received)).await?;
         Ok(Some(IncomingSnapshot { storage, applied: None, chunks: 0, is_complete: false, guard }))
     }
 }
@@ -62,7 +62,8 @@ impl IncomingSnapshot {
 
     /// Stores the next chunk. Returns when it is durable.
     pub async fn push(&mut self, chunk: Chunk) -> Result<()> {
-        self.storage.db.put(&self.storage.received, &self.chunks, &encode(&chunk)).await?;
+        let (storage, bytes) = (&self.storage, encode(&chunk));
+        repeat(|| storage.db.put(&storage.received, &self.chunks, &bytes)).await?;
         self.chunks += 1;
         match chunk {
             Chunk::Begin(applied) => self.applied = Some(applied),
@@ -126,7 +127,8 @@ pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
     drop_other_tables(storage, &received).await?;
     let mut table = None;
     for number in 0.. {
-        let Some(chunk) = storage.db.get(&storage.received, &number).await? else { break };
+        let chunk = repeat(|| storage.db.get(&storage.received, &number)).await?;
+        let Some(chunk) = chunk else { break };
         match decode(&chunk) {
             Chunk::Table(description) => {
                 table = Some(empty_table(storage, &description).await?);
@@ -145,8 +147,8 @@ pub async fn resume_installation(storage: &Storage) -> error::Result<()> {
         tx.put(&state, row::SNAPSHOT, &meta).await?;
         tx.delete(&state, row::INSTALLING).await.map(drop)
     };
-    storage.db.run(end).await?;
-    storage.db.clear(&storage.received).await?;
+    storage.run(end).await?;
+    repeat(|| storage.db.clear(&storage.received)).await.map(drop)?;
     Ok(())
 }
 
@@ -163,7 +165,8 @@ async fn check_chunks(
     };
     let mut tables = BTreeMap::new();
     for number in 0.. {
-        let chunk = storage.db.get(&storage.received, &number).await?.ok_or_else(damaged)?;
+        let chunk = repeat(|| storage.db.get(&storage.received, &number)).await?;
+        let chunk = chunk.ok_or_else(damaged)?;
         match decode(&chunk) {
             Chunk::Begin(found) if number == 0 && found == *applied => {}
             Chunk::Table(table) if number > 0 => _ = tables.insert(table.name, table.created),
@@ -202,13 +205,14 @@ async fn empty_table(storage: &Storage, wanted: &ClusterTable) -> Result<Table<[
         let found = tx.tables().await?.into_iter().any(|table| table.name == name);
         Ok(if found { Some(tx.open_encoded_table(&name).await?) } else { None })
     };
-    if let Some((table, _)) = storage.db.run(find).await? {
+    if let Some((table, _)) = repeat(|| storage.db.run(find.clone())).await? {
         let names = || BTreeSet::from([wanted.name.clone()]);
-        storage.write_indexed(names, || storage.db.clear(&table)).await?;
+        storage.write_indexed(names, || repeat(|| storage.db.clear(&table))).await?;
         return Ok(table);
     }
     let wanted = wanted.clone();
-    storage.db.run(async move |tx: &Transaction| create_table(tx, &wanted).await).await
+    let create = async move |tx: &Transaction| create_table(tx, &wanted).await;
+    repeat(|| storage.db.run(create.clone())).await
 }
 
 /// Creates a table from the names of its types.
@@ -234,7 +238,7 @@ async fn write_rows(
             }
             Ok(())
         };
-        storage.write_indexed(names, || storage.db.run(write.clone())).await?;
+        storage.write_indexed(names, || storage.run(write.clone())).await?;
     }
     Ok(())
 }

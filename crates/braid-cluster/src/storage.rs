@@ -12,6 +12,7 @@ use braiddb::{Database, Result, Table, Ticket, Transaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::catalog::repeat;
 use crate::command::{ClusterIndex, ClusterStagedTable, ClusterTable, SubmissionId};
 use crate::identity::FIRST_VERSION;
 use crate::local_indexes::LocalIndexes;
@@ -145,7 +146,7 @@ impl Storage {
 
     /// Returns the decoded value of a row of `raft.state`.
     pub async fn state_row<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        Ok(self.db.get(&self.state, name).await?.map(|bytes| decode(&bytes)))
+        Ok(repeat(|| self.db.get(&self.state, name)).await?.map(|bytes| decode(&bytes)))
     }
 
     /// Writes a row of `raft.state`, and returns when it is durable.
@@ -184,30 +185,31 @@ impl Storage {
 
     /// Returns the tables of the cluster, by name.
     pub async fn cluster_tables(&self) -> Result<Vec<ClusterTable>> {
-        let rows = self.db.scan(&self.catalog, ..).await?;
+        let rows = repeat(|| self.db.scan(&self.catalog, ..)).await?;
         Ok(rows.into_iter().map(|(_, row)| decode(&row)).collect())
     }
 
     /// Returns a table of the cluster.
     pub async fn table_row(&self, name: &str) -> Result<Option<ClusterTable>> {
-        Ok(self.db.get(&self.catalog, name).await?.map(|row| decode(&row)))
+        Ok(repeat(|| self.db.get(&self.catalog, name)).await?.map(|row| decode(&row)))
     }
 
     /// Returns an index of the table with this number.
     pub async fn index_row(&self, table: u64, name: &str) -> Result<Option<ClusterIndex>> {
-        let row = self.db.get(&self.index_rows, &(table, name.to_owned())).await?;
+        let key = (table, name.to_owned());
+        let row = repeat(|| self.db.get(&self.index_rows, &key)).await?;
         Ok(row.map(|row| decode(&row)))
     }
 
     /// Returns the indexes of the cluster, by the numbers of their tables and by name.
     pub async fn cluster_indexes(&self) -> Result<BTreeMap<(u64, String), ClusterIndex>> {
-        let rows = self.db.scan(&self.index_rows, ..).await?;
+        let rows = repeat(|| self.db.scan(&self.index_rows, ..)).await?;
         Ok(rows.into_iter().map(|(key, row)| (key, decode(&row))).collect())
     }
 
     /// Returns the staged tables, by their hidden names.
     pub async fn staged_tables(&self) -> Result<BTreeMap<String, ClusterStagedTable>> {
-        let rows = self.db.scan(&self.staged_rows, ..).await?;
+        let rows = repeat(|| self.db.scan(&self.staged_rows, ..)).await?;
         Ok(rows.into_iter().map(|(name, row)| (name, decode(&row))).collect())
     }
 
