@@ -84,7 +84,7 @@ impl Cluster {
         let deadline = Instant::now() + self.timeout;
         let wanted = ClusterIndex::new(name, S::type_name(), options);
         self.require_version(2, deadline).await?;
-        let (extract, mut has_created) = (Arc::new(extract), false);
+        let (extract, mut has_created, mut is_current) = (Arc::new(extract), false, false);
         let storage = &self.inner.replica.storage;
         let mut created_entries = CreatedEntries::new(storage, table.encoded(), name);
         loop {
@@ -95,6 +95,12 @@ impl Cluster {
             if let Some(declared) = &declared
                 && !declared.is_same(&wanted)
             {
+                if !is_current {
+                    // The node may not have applied the drop of that index yet.
+                    self.wait_current(deadline).await?;
+                    is_current = true;
+                    continue;
+                }
                 if storage.indexes.is_other(&table_name, name) {
                     storage.drop_entries(table.encoded(), &table_name, name);
                 }
@@ -212,10 +218,7 @@ impl Cluster {
         let deadline = Instant::now() + self.timeout;
         let storage = &self.inner.replica.storage;
         // The node may not have applied the creation yet.
-        let index = self.read_index(deadline).await?;
-        let applied = self.inner.replica.wait_applied(index);
-        let applied = tokio::time::timeout_at(deadline, applied).await;
-        applied.map_err(|_| Error::Timeout(self.timeout))?;
+        self.wait_current(deadline).await?;
         let created = storage.table_row(table).await?.map(|table| table.created);
         let index = match created {
             Some(created) => storage.index_row(created, name).await?,
@@ -223,6 +226,14 @@ impl Cluster {
         };
         let missing = || Error::Refused(format!("the table {table:?} has no index {name:?}"));
         self.undeclare_index(table.to_owned(), index.ok_or_else(missing)?, deadline).await
+    }
+
+    /// Waits until this node has applied all that was committed before the call.
+    async fn wait_current(&self, deadline: Instant) -> Result<()> {
+        let index = self.read_index(deadline).await?;
+        let applied = self.inner.replica.wait_applied(index);
+        let applied = tokio::time::timeout_at(deadline, applied).await;
+        applied.map_err(|_| Error::Timeout(self.timeout))
     }
 
     async fn undeclare_index(

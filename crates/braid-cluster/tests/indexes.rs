@@ -327,6 +327,26 @@ async fn other_definitions_are_refused() {
     }
 }
 
+/// It learns that the cluster dropped the other one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lags_attaches_another_definition() {
+    let cluster = TestCluster::three(60).await;
+    for node in cluster.nodes.values() {
+        attach(node, IndexOptions::default()).await.unwrap();
+    }
+    let table = names(&cluster.nodes[&3]).await;
+    cluster.network.cut(&["node-3"], &["node-1", "node-2"]);
+    cluster.nodes[&1].drop_index("names", "by_name").await.unwrap();
+    let by = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+    let attached = cluster.nodes[&3].index(&table, "by_name", unique(), by);
+    let heal = async {
+        tokio::task::yield_now().await;
+        cluster.network.heal();
+    };
+    tokio::join!(attached, heal).0.unwrap();
+    assert!(assert_indexed(&cluster, unique()).await.is_empty());
+}
+
 /// It applies the transactions of the others, and indexes their records when the program attaches
 /// the index.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
