@@ -385,6 +385,19 @@ async fn a_node_without_the_function_executes_no_writes_of_the_table() {
     assert_eq!(assert_indexed(&cluster, IndexOptions::default()).await.len(), 3);
 }
 
+/// Begins to build another index, which takes as long as a snapshot exists.
+async fn build_second(node: &Cluster) -> tokio::task::JoinHandle<Result<()>> {
+    // Longer than the other calls wait.
+    let (building, table) = (node.with_timeout(3 * LIMIT), names(node).await);
+    let build = tokio::spawn(async move {
+        let by = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+        building.index(&table, "second", IndexOptions::default(), by).await.map(drop)
+    });
+    let is_listed = |index: &IndexDescription| index.name == "second";
+    until(async || node.database().indexes().await.unwrap().iter().any(is_listed)).await;
+    build
+}
+
 /// A snapshot that a program holds delays the deletion of entries, and the build of other indexes.
 /// The log does not wait for either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -400,12 +413,15 @@ async fn snapshots_and_builds_of_programs_do_not_delay_the_log() {
     // The program does not attach the index.
     cluster.stop(3).await;
     cluster.open(3).await;
-    let snapshot = cluster.nodes[&3].database().snapshot().await.unwrap();
+    let three = cluster.nodes[&3].clone();
+    let snapshot = three.database().snapshot().await.unwrap();
+    let build = build_second(&three).await;
     put(&one, &table, 2, "Grace").await.unwrap();
     assert_eq!(cluster.contents(3, "names").await.len(), 2);
+    build.abort();
+    assert!(build.await.is_err());
     drop(snapshot);
     // The key function of one node fails while another index is built there.
-    let three = cluster.nodes[&3].clone();
     let there = names(&three).await;
     let fails = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| {
         assert_ne!(name, "bad", "a name without keys");
@@ -413,14 +429,7 @@ async fn snapshots_and_builds_of_programs_do_not_delay_the_log() {
     };
     three.index(&there, "by_name", IndexOptions::default(), fails).await.unwrap();
     let snapshot = three.database().snapshot().await.unwrap();
-    // Longer than the other calls wait.
-    let building = three.with_timeout(3 * LIMIT);
-    let build = tokio::spawn(async move {
-        let by = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
-        building.index(&there, "second", IndexOptions::default(), by).await.map(drop)
-    });
-    let is_listed = |index: &IndexDescription| index.name == "second";
-    until(async || three.database().indexes().await.unwrap().iter().any(is_listed)).await;
+    let build = build_second(&three).await;
     put(&one, &table, 3, "bad").await.unwrap();
     assert_eq!(cluster.contents(3, "names").await.len(), 3);
     one.rename_table("names", "people").await.unwrap();
