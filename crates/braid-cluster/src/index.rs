@@ -34,30 +34,32 @@ impl Cluster {
     /// active on this node delay the call.
     ///
     /// ```
-    /// # use std::collections::BTreeMap;
+    /// use std::collections::BTreeMap;
+    ///
     /// use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork};
     /// use braiddb::{Database, IndexOptions, Options, Table, Transaction};
     ///
-    /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let transport = MemoryNetwork::default().transport("first");
-    /// # let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
-    /// # cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
-    /// let names: Table<u64, str> = cluster.open_or_create_table("names").await?;
-    /// // On every node.
-    /// let by_name = cluster
-    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
-    ///     .await?;
-    /// let put = async move |tx: &Transaction| tx.put(&names, &7, "Ada").await;
-    /// let token = cluster.run(put).await?.token;
-    /// let find = async move |tx: &Transaction| {
-    ///     let mut scan = tx.scan_prefix_by(&by_name, "A")?;
-    ///     Ok(scan.next().await?.map(|(_, number, _)| number))
-    /// };
-    /// assert_eq!(cluster.read(Consistency::Session(token), find).await?, Some(7));
-    /// # cluster.shutdown().await;
-    /// # Ok(()) }
+    /// #[tokio::main]
+    /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let transport = MemoryNetwork::default().transport("first");
+    ///     let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
+    ///     cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
+    ///     let names: Table<u64, str> = cluster.open_or_create_table("names").await?;
+    ///     // On every node.
+    ///     let by_name = cluster
+    ///         .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///         .await?;
+    ///     let put = async move |tx: &Transaction| tx.put(&names, &7, "Ada").await;
+    ///     let token = cluster.run(put).await?.token;
+    ///     let find = async move |tx: &Transaction| {
+    ///         let mut scan = tx.scan_prefix_by(&by_name, "A")?;
+    ///         Ok(scan.next().await?.map(|(_, number, _)| number))
+    ///     };
+    ///     assert_eq!(cluster.read(Consistency::Session(token), find).await?, Some(7));
+    ///     cluster.shutdown().await;
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -88,9 +90,7 @@ impl Cluster {
         let storage = &self.inner.replica.storage;
         let mut created_entries = CreatedEntries::new(storage, table.encoded(), name);
         loop {
-            let late = |_| Error::Timeout(self.timeout);
-            let found = tokio::time::timeout_at(deadline, self.find_table(table)).await;
-            let (table_name, created) = found.map_err(late)??;
+            let (table_name, created) = self.find_table(table, deadline).await?;
             let declared = storage.index_row(created, name).await?;
             if let Some(declared) = &declared
                 && !declared.is_same(&wanted)
@@ -104,19 +104,16 @@ impl Cluster {
                 if storage.indexes.is_other(&table_name, name) {
                     storage.drop_entries(table.encoded(), &table_name, name);
                 }
-                let (table, index) = (table_name, name.to_owned());
-                let (stored, requested) = (declared.definition(), wanted.definition());
-                let mismatch = IndexError::Mismatch { table, index, stored, requested };
-                return Err(braiddb::Error::from(mismatch).into());
+                return Err(mismatch(table_name, declared, &wanted));
             }
             if declared.is_none() {
                 created_entries.table_name.clone_from(&table_name);
             }
             let begun = storage.indexes.begin_building(&table_name, name);
-            let begun = tokio::time::timeout_at(deadline, begun).await.map_err(late)?;
+            let begun = tokio::time::timeout_at(deadline, begun).await;
+            let begun = begun.map_err(|_| Error::Timeout(self.timeout))?;
             // From here on, a rename stops this call. The table may have been renamed before.
-            let found = tokio::time::timeout_at(deadline, self.find_table(table)).await;
-            if found.map_err(late)??.0 != table_name {
+            if self.find_table(table, deadline).await?.0 != table_name {
                 continue;
             }
             let keys = extract.clone();
@@ -133,32 +130,16 @@ impl Cluster {
                 Ok(index) => index,
                 // Another call changes an index of the table, or the entries are dropped.
                 Err(error) if is_busy(&error) || is_missing(&error) => {
-                    if Instant::now() >= deadline {
-                        return Err(Error::Timeout(self.timeout));
-                    }
-                    tokio::time::sleep(PAUSE).await;
+                    self.pause(deadline).await?;
                     continue;
                 }
                 Err(error) => {
-                    // Another function cannot complete them.
-                    if is_of_index(&error) {
-                        storage.drop_entries(table.encoded(), &table_name, name);
-                    }
-                    match (&error, declared) {
-                        // This node has another index of this name, which the cluster has no more.
-                        (braiddb::Error::Index(of), _)
-                            if matches!(**of, IndexError::Mismatch { .. }) =>
-                        {
-                            continue;
-                        }
-                        // Before this call created it, transactions did not check its keys. So no
-                        // node can complete it. Otherwise the function of this node may be wrong.
-                        (braiddb::Error::Index(of), Some(declared))
-                            if has_created && matches!(**of, IndexError::DuplicateKey { .. }) =>
-                        {
-                            self.undeclare_index(table_name, declared, deadline).await?;
-                        }
-                        _ => {}
+                    let created = declared.filter(|_| has_created);
+                    self.end_failed_build(table, table_name, name, &error, created, deadline)
+                        .await?;
+                    // This node has another index of this name, which the cluster has no more.
+                    if let Some(IndexError::Mismatch { .. }) = index_error(&error) {
+                        continue;
                     }
                     return Err(error.into());
                 }
@@ -183,32 +164,70 @@ impl Cluster {
             if storage.indexes.is_ready(&table_name, &wanted) {
                 return Ok(index);
             }
-            if Instant::now() >= deadline {
-                return Err(Error::Timeout(self.timeout));
-            }
-            tokio::time::sleep(PAUSE).await;
+            self.pause(deadline).await?;
         }
+    }
+
+    /// Drops the entries of a build that failed, and the index from the catalog if the call has
+    /// created it there and its keys are not unique.
+    async fn end_failed_build<K, V>(
+        &self,
+        table: &Table<K, V>,
+        table_name: String,
+        name: &str,
+        error: &braiddb::Error,
+        created: Option<ClusterIndex>,
+        deadline: Instant,
+    ) -> Result<()>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        // Another function cannot complete them.
+        if is_of_index(error) {
+            self.inner.replica.storage.drop_entries(table.encoded(), &table_name, name);
+        }
+        // Before this call created it, transactions did not check its keys. So no node can complete
+        // it. Otherwise the function of this node may be wrong.
+        if let Some(IndexError::DuplicateKey { .. }) = index_error(error)
+            && let Some(created) = created
+        {
+            self.undeclare_index(table_name, created, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits a moment before another attempt, or returns the timeout.
+    async fn pause(&self, deadline: Instant) -> Result<()> {
+        if Instant::now() >= deadline {
+            return Err(Error::Timeout(self.timeout));
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
     }
 
     /// Drops an index of a table on all nodes. Each node deletes its entries in the background, when
     /// the transactions and snapshots that are active on it have ended.
     ///
     /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use braid_cluster::{Cluster, ClusterOptions, MemoryNetwork};
-    /// # use braiddb::{Database, IndexOptions, Options, Table};
-    /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let transport = MemoryNetwork::default().transport("first");
-    /// # let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
-    /// # cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
-    /// let names: Table<u64, str> = cluster.open_or_create_table("names").await?;
-    /// let extract = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
-    /// cluster.index(&names, "by_name", IndexOptions::default(), extract).await?;
-    /// cluster.drop_index("names", "by_name").await?;
-    /// # cluster.shutdown().await;
-    /// # Ok(()) }
+    /// use std::collections::BTreeMap;
+    ///
+    /// use braid_cluster::{Cluster, ClusterOptions, MemoryNetwork};
+    /// use braiddb::{Database, IndexOptions, Options, Table};
+    ///
+    /// #[tokio::main]
+    /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let transport = MemoryNetwork::default().transport("first");
+    ///     let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
+    ///     cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
+    ///     let names: Table<u64, str> = cluster.open_or_create_table("names").await?;
+    ///     let extract = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+    ///     cluster.index(&names, "by_name", IndexOptions::default(), extract).await?;
+    ///     cluster.drop_index("names", "by_name").await?;
+    ///     cluster.shutdown().await;
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -246,7 +265,20 @@ impl Cluster {
     }
 
     /// Returns the current name of a table, and the number of its creation.
-    async fn find_table<K, V>(&self, table: &Table<K, V>) -> Result<(String, u64)>
+    async fn find_table<K, V>(
+        &self,
+        table: &Table<K, V>,
+        deadline: Instant,
+    ) -> Result<(String, u64)>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let found = tokio::time::timeout_at(deadline, self.wait_for_table(table)).await;
+        found.map_err(|_| Error::Timeout(self.timeout))?
+    }
+
+    async fn wait_for_table<K, V>(&self, table: &Table<K, V>) -> Result<(String, u64)>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
@@ -304,16 +336,26 @@ impl Drop for CreatedEntries {
     }
 }
 
+fn mismatch(table: String, declared: &ClusterIndex, wanted: &ClusterIndex) -> Error {
+    let (index, stored, requested) =
+        (wanted.name.clone(), declared.definition(), wanted.definition());
+    braiddb::Error::from(IndexError::Mismatch { table, index, stored, requested }).into()
+}
+
+fn index_error(error: &braiddb::Error) -> Option<&IndexError> {
+    match error {
+        braiddb::Error::Index(error) => Some(error),
+        _ => None,
+    }
+}
+
 /// The error of a table that has an index which the program has not attached.
 pub fn not_attached(error: &braiddb::Error) -> Option<Error> {
-    match error {
-        braiddb::Error::Index(error) => match &**error {
-            IndexError::Detached { table, index } => {
-                let (table, index) = (table.clone(), index.clone());
-                Some(Error::IndexNotAttached { table, index })
-            }
-            _ => None,
-        },
+    match index_error(error)? {
+        IndexError::Detached { table, index } => {
+            let (table, index) = (table.clone(), index.clone());
+            Some(Error::IndexNotAttached { table, index })
+        }
         _ => None,
     }
 }

@@ -114,23 +114,26 @@ impl Cluster {
     /// Creates a staged table, to be filled on this node and published under `name`.
     ///
     /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork};
-    /// # use braiddb::{Database, Options, Table, Transaction};
-    /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let transport = MemoryNetwork::default().transport("first");
-    /// # let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
-    /// # cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
-    /// let mut squares = cluster.stage_table::<u64, u64>("squares").await?;
-    /// let rows = (0..10_000_u64).map(|number| (number, number * number));
-    /// assert_eq!(squares.load(rows, |loaded| println!("{loaded} rows")).await?, 10_000);
-    /// let squares = squares.publish().await?;
-    /// let read = async move |tx: &Transaction| tx.get(&squares, &12).await;
-    /// assert_eq!(cluster.read(Consistency::Linearizable, read).await?, Some(144));
-    /// # cluster.shutdown().await;
-    /// # Ok(()) }
+    /// use std::collections::BTreeMap;
+    ///
+    /// use braid_cluster::{Cluster, ClusterOptions, Consistency, MemoryNetwork};
+    /// use braiddb::{Database, Options, Table, Transaction};
+    ///
+    /// #[tokio::main]
+    /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let transport = MemoryNetwork::default().transport("first");
+    ///     let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
+    ///     cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
+    ///     let mut squares = cluster.stage_table::<u64, u64>("squares").await?;
+    ///     let rows = (0..10_000_u64).map(|number| (number, number * number));
+    ///     assert_eq!(squares.load(rows, |loaded| println!("{loaded} rows")).await?, 10_000);
+    ///     let squares = squares.publish().await?;
+    ///     let read = async move |tx: &Transaction| tx.get(&squares, &12).await;
+    ///     assert_eq!(cluster.read(Consistency::Linearizable, read).await?, Some(144));
+    ///     cluster.shutdown().await;
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors
@@ -392,20 +395,23 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// Drops the table on all nodes.
     ///
     /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use braid_cluster::{Cluster, ClusterOptions, MemoryNetwork};
-    /// # use braiddb::{Database, Options};
-    /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// # let transport = MemoryNetwork::default().transport("first");
-    /// # let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
-    /// # cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
-    /// let mut names = cluster.stage_table::<u64, str>("names").await?;
-    /// names.load([(1, "Ada"), (2, "Grace")], |_| {}).await?;
-    /// names.discard().await?;
-    /// # cluster.shutdown().await;
-    /// # Ok(()) }
+    /// use std::collections::BTreeMap;
+    ///
+    /// use braid_cluster::{Cluster, ClusterOptions, MemoryNetwork};
+    /// use braiddb::{Database, Options};
+    ///
+    /// #[tokio::main]
+    /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let db = Database::in_memory(Options::default().workers(1))?;
+    ///     let transport = MemoryNetwork::default().transport("first");
+    ///     let cluster = Cluster::start(db, ClusterOptions::new("shop", 1), transport).await?;
+    ///     cluster.init(BTreeMap::from([(1, "first".to_owned())])).await?;
+    ///     let mut names = cluster.stage_table::<u64, str>("names").await?;
+    ///     names.load([(1, "Ada"), (2, "Grace")], |_| {}).await?;
+    ///     names.discard().await?;
+    ///     cluster.shutdown().await;
+    ///     Ok(())
+    /// }
     /// ```
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use braiddb::{
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{PART_SECONDS, with_limit};
+use crate::common::{PART_SECONDS, Watched, with_limit};
 
 const VERSIONS: RangeInclusive<u32> = 1..=5;
 
@@ -155,7 +155,7 @@ fn databases_of_the_first_days_are_opened_and_written() {
             let rows = ["ada", "bob", "cy", "dan", "eve"].map(str::to_owned);
             for round in 0..3 {
                 let options = Options::default().workers(1).read_only(round == 0);
-                let db = Database::open(directory.path(), options).unwrap();
+                let db = Database::open(directory.path(), options).unwrap().watched();
                 let people: Table<str, str> = block_on(db.open_table("people")).unwrap();
                 let found: Vec<_> = block_on(db.scan(&people, ..)).unwrap();
                 let added = (1..round).map(|round| format!("later {round}"));
