@@ -92,26 +92,24 @@ impl Cluster {
         loop {
             let (table_name, created) = self.find_table(table, deadline).await?;
             let declared = storage.index_row(created, name).await?;
-            if let Some(declared) = &declared
-                && !declared.is_same(&wanted)
-            {
-                if !is_current {
-                    // The node may not have applied the drop of that index yet.
+            match &declared {
+                None => created_entries.table_name.clone_from(&table_name),
+                Some(declared) if declared.is_same(&wanted) => {}
+                // The node may not have applied the drop of that index yet.
+                Some(_) if !is_current => {
                     self.wait_current(deadline).await?;
                     is_current = true;
                     continue;
                 }
-                if storage.indexes.is_other(&table_name, name) {
-                    storage.drop_entries(table.encoded(), &table_name, name);
+                Some(declared) => {
+                    if storage.indexes.is_other(&table_name, name) {
+                        storage.drop_entries(table.encoded(), &table_name, name);
+                    }
+                    return Err(mismatch(table_name, declared, &wanted));
                 }
-                return Err(mismatch(table_name, declared, &wanted));
-            }
-            if declared.is_none() {
-                created_entries.table_name.clone_from(&table_name);
             }
             let begun = storage.indexes.begin_building(&table_name, name);
-            let begun = tokio::time::timeout_at(deadline, begun).await;
-            let begun = begun.map_err(|_| Error::Timeout(self.timeout))?;
+            let begun = self.within(deadline, begun).await?;
             // From here on, a rename stops this call. The table may have been renamed before.
             if self.find_table(table, deadline).await?.0 != table_name {
                 continue;
@@ -122,9 +120,8 @@ impl Cluster {
             });
             let built = tokio::select! {
                 biased;
-                built = build => built,
+                built = self.within(deadline, build) => built?,
                 () = begun.must_stop() => continue,
-                () = tokio::time::sleep_until(deadline) => return Err(Error::Timeout(self.timeout)),
             };
             let index = match built {
                 Ok(index) => index,
@@ -135,47 +132,52 @@ impl Cluster {
                 }
                 Err(error) => {
                     let created = declared.filter(|_| has_created);
-                    self.end_failed_build(table, table_name, name, &error, created, deadline)
+                    self.end_failed_build(table, table_name, name, error, created, deadline)
                         .await?;
-                    // This node has another index of this name, which the cluster has no more.
-                    if let Some(IndexError::Mismatch { .. }) = index_error(&error) {
-                        continue;
-                    }
-                    return Err(error.into());
+                    continue;
                 }
             };
             if !begun.end(&wanted) {
                 continue;
             }
             if declared.is_none() {
-                let index = wanted.clone();
-                let change = CatalogChange::CreateIndex { table: table_name, created, index };
-                match self.change_catalog(change, deadline).await {
-                    // The table was renamed or dropped, or has another index of this name by now.
-                    Err(Error::Refused(_)) if Instant::now() < deadline => {}
-                    changed => {
-                        changed?;
-                        has_created = true;
-                    }
-                }
                 // Other nodes may have written records with the same key before that.
-                continue;
-            }
-            if storage.indexes.is_ready(&table_name, &wanted) {
+                has_created |= self.declare_index(table_name, created, &wanted, deadline).await?;
+            } else if storage.indexes.is_ready(&table_name, &wanted) {
                 return Ok(index);
+            } else {
+                self.pause(deadline).await?;
             }
-            self.pause(deadline).await?;
+        }
+    }
+
+    /// Adds an index to the cluster's catalog. Returns false if the table was renamed or dropped, or
+    /// has another index of this name by now.
+    async fn declare_index(
+        &self,
+        table: String,
+        created: u64,
+        index: &ClusterIndex,
+        deadline: Instant,
+    ) -> Result<bool> {
+        let change = CatalogChange::CreateIndex { table, created, index: index.clone() };
+        match self.change_catalog(change, deadline).await {
+            Err(Error::Refused(_)) if Instant::now() < deadline => Ok(false),
+            changed => changed.map(|()| true),
         }
     }
 
     /// Drops the entries of a build that failed, and the index from the catalog if the call has
     /// created it there and its keys are not unique.
+    ///
+    /// # Errors
+    /// That of the build, unless another attempt may succeed.
     async fn end_failed_build<K, V>(
         &self,
         table: &Table<K, V>,
         table_name: String,
         name: &str,
-        error: &braiddb::Error,
+        error: braiddb::Error,
         created: Option<ClusterIndex>,
         deadline: Instant,
     ) -> Result<()>
@@ -184,17 +186,22 @@ impl Cluster {
         V: Value + ?Sized,
     {
         // Another function cannot complete them.
-        if is_of_index(error) {
+        if is_of_index(&error) {
             self.inner.replica.storage.drop_entries(table.encoded(), &table_name, name);
         }
-        // Before this call created it, transactions did not check its keys. So no node can complete
-        // it. Otherwise the function of this node may be wrong.
-        if let Some(IndexError::DuplicateKey { .. }) = index_error(error)
-            && let Some(created) = created
-        {
-            self.undeclare_index(table_name, created, deadline).await?;
+        match index_error(&error) {
+            // This node has another index of this name, which the cluster has no more.
+            Some(IndexError::Mismatch { .. }) => return Ok(()),
+            // Before this call created it, transactions did not check its keys. So no node can
+            // complete it. Otherwise the function of this node may be wrong.
+            Some(IndexError::DuplicateKey { .. }) => {
+                if let Some(created) = created {
+                    self.undeclare_index(table_name, created, deadline).await?;
+                }
+            }
+            _ => {}
         }
-        Ok(())
+        Err(error.into())
     }
 
     /// Waits a moment before another attempt, or returns the timeout.
@@ -250,9 +257,12 @@ impl Cluster {
     /// Waits until this node has applied all that was committed before the call.
     async fn wait_current(&self, deadline: Instant) -> Result<()> {
         let index = self.read_index(deadline).await?;
-        let applied = self.inner.replica.wait_applied(index);
-        let applied = tokio::time::timeout_at(deadline, applied).await;
-        applied.map_err(|_| Error::Timeout(self.timeout))
+        self.within(deadline, self.inner.replica.wait_applied(index)).await
+    }
+
+    async fn within<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Result<T> {
+        let done = tokio::time::timeout_at(deadline, future).await;
+        done.map_err(|_| Error::Timeout(self.timeout))
     }
 
     async fn undeclare_index(
@@ -274,8 +284,7 @@ impl Cluster {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let found = tokio::time::timeout_at(deadline, self.wait_for_table(table)).await;
-        found.map_err(|_| Error::Timeout(self.timeout))?
+        self.within(deadline, self.wait_for_table(table)).await?
     }
 
     async fn wait_for_table<K, V>(&self, table: &Table<K, V>) -> Result<(String, u64)>
