@@ -122,7 +122,7 @@ impl Status {
             node: metrics.id,
             role: match metrics.state {
                 ServerState::Leader => Role::Leader,
-                // Raft also says so before it has started.
+                // Raft reports this state, too, until it has started.
                 ServerState::Follower if !voters.contains(&metrics.id) => Role::Learner,
                 ServerState::Follower => Role::Follower,
                 ServerState::Candidate => Role::Candidate,

@@ -94,7 +94,7 @@ impl ActiveTransaction {
             let first = left - MAX_WRITES_AT_ONCE;
             {
                 let writes = self.writes().borrow();
-                // Another rollback to this savepoint may have removed some changes meanwhile.
+                // During the suspension, another rollback to this savepoint may have removed changes.
                 let end = left.min(writes.paged.len());
                 self.stamp_and_note(&writes, writes.paged.get(first..end).unwrap_or_default());
             }
